@@ -1,0 +1,102 @@
+"""What the supervisor asks of a session: the interface that record and replay implement.
+
+A session decides nothing about policy and never talks to the agent; it is told what happened, in order, by one thread.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Session(Protocol):
+        """Where the supervisor's events go. Every method is called from the supervisor's loop thread only."""
+
+        mode: str
+        """`record`, `observe` or `replay`: what the guard is told in its welcome."""
+        ask: str
+        """Which file operations the guard must ask for: `none`, `writes` or `all`."""
+
+        def start(self, header: dict[str, Any]) -> None:
+            """Begin; `header` is the `run.start` record's `args` (argv, cwd, policy, layers, versions)."""
+
+        def process(self, event: Event) -> None:
+            """A guarded process is armed; `event.op` is `process.start`."""
+
+        def observe(self, event: Event) -> None:
+            """The agent does something that the policy allows. Raises `EndRun` if the run must not go on."""
+
+        def deny(self, event: Event, denial: Denial) -> None:
+            """The agent was refused something (or would have been, `denial.enforced` false)."""
+
+        def begin(self, event: Event, effect: EffectFacts) -> dict[str, Any] | None:
+            """An SDK effect is about to happen: return its result to serve it, or None to have it performed."""
+
+        def complete(self, event: Event, effect: EffectFacts, result: dict[str, Any]) -> None:
+            """An SDK effect that `begin` let through is done; `result` may hold `error` instead of a value."""
+
+        def finish(self, ended: Ended) -> int:
+            """The agent is gone: seal or report. Returns the exit status of the whole command."""
+
+    class EffectFacts(Protocol):
+        """What a session may know of an effect kind (one row of `agentbox.guard.effects.EFFECTS`)."""
+
+        op: str
+        irreversible: bool
+        mutates: bool
+
+        def identity(self, args: dict[str, Any]) -> dict[str, Any]:
+            """The part of `args` that tells two calls apart; what replay matches on."""
+
+
+class Event:
+    """One thing that happened in the agent: `op`, `args`, where (`lane`, `pid`, `site`) and who says so (`src`)."""
+
+    __slots__ = ("args", "lane", "op", "pid", "site", "src")
+
+    def __init__(
+        self, op: str, args: dict[str, Any], *, lane: str = "0.0", pid: int = 0, src: str = "guard", site: str = ""
+    ) -> None:
+        self.op = op
+        self.args = args
+        self.lane = lane
+        self.pid = pid
+        self.src = src
+        self.site = site
+
+
+class Denial:
+    """Why something was refused: the rule kind `key`, the resolved `target`, the `reason`, the rule consulted, the line that would allow it."""
+
+    __slots__ = ("enforced", "fix", "key", "reason", "rule", "target")
+
+    def __init__(
+        self, key: str, target: str, reason: str, *, rule: str | None = None, fix: str | None = None, enforced: bool = True
+    ) -> None:
+        self.key = key
+        self.target = target
+        self.reason = reason
+        self.rule = rule
+        self.fix = fix
+        self.enforced = enforced
+
+
+class Ended:
+    """How the agent ended: `status` (0 to 255, or 128+n for signal n), `signal` (0 if none), `duration` in seconds, `failure` (text) if agentbox ended it."""
+
+    __slots__ = ("duration", "failure", "signal", "status")
+
+    def __init__(self, status: int, *, signal: int = 0, duration: float = 0.0, failure: str = "") -> None:
+        self.status = status
+        self.signal = signal
+        self.duration = duration
+        self.failure = failure
+
+
+class EndRun(Exception):
+    """Raised by a session: the supervisor ends every process of the run; `status` is the command's exit status, `report` what the user reads."""
+
+    def __init__(self, status: int, report: str) -> None:
+        super().__init__(report)
+        self.status = status
+        self.report = report
