@@ -1,0 +1,48 @@
+"""The form of a subcommand: what help, the parser and `main` need to know of it.
+
+Never imports what a subcommand works with: that is loaded by its `run`, when it runs.
+"""
+
+from __future__ import annotations
+
+from agentbox.cli.options import Option, Parsed, Word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POLICY = Option("-p", "--policy", metavar="FILE", default="agentbox.policy", help="the policy file")
+TRACE = Option("-t", "--trace", metavar="FILE", default="trace.jsonl", help="the trace file")
+TRACE_WORD = Word("TRACE", default="trace.jsonl", help="the trace file")
+UNSEALED = Option("--allow-unsealed", help="accept a trace without its last line, as a crash leaves it")
+JSON = Option("--json", help="print the result as JSON, for programs")
+
+
+class Command:
+    """One subcommand: its `name`, a one-line `summary`, the paragraphs of its help, its options and words, and `run`.
+
+    `run` takes what was parsed and returns the exit status; `takes_command` says that a command line of the agent follows.
+    """
+
+    __slots__ = ("description", "examples", "name", "options", "run", "summary", "takes_command", "words")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        summary: str,
+        description: tuple[str, ...],
+        examples: tuple[str, ...],
+        run: Callable[[Parsed], int],
+        options: tuple[Option, ...] = (),
+        words: tuple[Word, ...] = (),
+        takes_command: bool = False,
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.description = description
+        self.examples = examples
+        self.run = run
+        self.options = options
+        self.words = words
+        self.takes_command = takes_command

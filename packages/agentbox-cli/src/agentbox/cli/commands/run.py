@@ -1,0 +1,55 @@
+"""`agentbox run`: confines a command by a policy and records what it does.
+
+Never adds to the agent's own output: what agentbox says goes to standard error, and the exit status is the agent's.
+"""
+
+from __future__ import annotations
+
+from agentbox.cli.commands._base import POLICY, TRACE, Command
+from agentbox.cli.options import Option, Parsed
+
+
+def run(parsed: Parsed) -> int:
+    from agentbox.guard import RunOptions
+    from agentbox.guard import run as run_guarded
+
+    return run_guarded(
+        RunOptions(
+            argv=parsed.command,
+            policy_path=parsed.text("policy"),
+            trace_path=parsed.text("trace"),
+            observe=parsed.switch("observe"),
+            layers=parsed.text("layers"),
+            checkpoint=parsed.switch("checkpoint"),
+        )
+    )
+
+
+COMMAND = Command(
+    "run",
+    summary="run a command under a policy and record it",
+    description=(
+        "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
+        "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
+    ),
+    options=(
+        POLICY,
+        TRACE,
+        Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
+        Option(
+            "--layers",
+            choices=("auto", "kernel", "guard"),
+            default="auto",
+            help="what must enforce: all there is, the kernel or nothing runs, the interpreter guard",
+        ),
+        Option("--checkpoint", help="take a snapback snapshot right before the first change"),
+    ),
+    takes_command=True,
+    examples=(
+        "agentbox run -- python agent.py",
+        "agentbox run -p strict.policy -t monday.jsonl -- python -m my_agent --task report",
+        "agentbox run --observe -- python agent.py    # what would the policy have to allow?",
+        "agentbox run --checkpoint -- python agent.py # and snapback undo takes it all back",
+    ),
+    run=run,
+)

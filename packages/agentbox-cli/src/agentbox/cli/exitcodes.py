@@ -1,0 +1,42 @@
+"""Every exit status that agentbox itself gives, in one table; help and docs are made from it.
+
+Never renumber one: scripts branch on them. Where `run` and `replay` give the agent's own status they add nothing to it, and an
+`agentbox:` line on standard error tells an agentbox failure from an agent that happens to use the same number.
+"""
+
+from __future__ import annotations
+
+OK = 0
+NOT_VERIFIED = 1
+DIVERGED = 3
+TRACE_INVALID = 4
+USAGE = 64
+BAD_POLICY = 65
+NO_INPUT = 66
+UNAVAILABLE = 69
+INTERNAL = 70
+CANNOT_CREATE = 73
+TRACE_IO = 74
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+
+TABLE: tuple[tuple[int, str, str], ...] = (
+    (OK, "all", "done; for `run` and `replay`, the agent's own status when nothing below applies (128+n for signal n)"),
+    (NOT_VERIFIED, "verify", "the trace is damaged, or not sealed, or not the one that `--head` names"),
+    (DIVERGED, "replay", "the replay differs from the recording"),
+    (TRACE_INVALID, "replay", "the trace does not verify, so nothing was replayed"),
+    (USAGE, "all", "the command line is wrong"),
+    (BAD_POLICY, "run, replay", "the policy does not parse"),
+    (NO_INPUT, "all", "a file that was named (policy, trace) does not exist or cannot be read"),
+    (UNAVAILABLE, "run, replay", "this machine or this command cannot be confined as asked; nothing was run"),
+    (INTERNAL, "all", "the guard failed, or a defect in agentbox; the agent was ended"),
+    (CANNOT_CREATE, "run, init", "the trace or the policy cannot be created"),
+    (TRACE_IO, "run, show", "writing failed, for example on a full disk; the agent was ended"),
+    (NOT_EXECUTABLE, "run, replay", "the command was found but cannot be executed"),
+    (NOT_FOUND, "run, replay", "the command was not found"),
+    (INTERRUPTED, "all", "interrupted with Ctrl-C"),
+    (CLOSED_PIPE, "all", "whoever read the output went away"),
+)
+"""Rows of (status, subcommands that give it, meaning)."""

@@ -1,0 +1,51 @@
+"""The console script's first step: checks that `agentbox` is the namespace that our distributions share, then starts the command.
+
+Never imports `agentbox` before the check: another distribution's `agentbox/__init__.py` hides all of ours behind errors about
+missing names, and a user could not tell why.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Start the `agentbox` command; returns its exit status."""
+    problem = _problem()
+    if problem:
+        sys.stderr.write(f"agentbox: {problem}\n")
+        return 70
+    from agentbox.cli.main import main as command
+
+    return command()
+
+
+def _problem() -> str:
+    """Why `agentbox` cannot be imported as a namespace, or "" if it can."""
+    # Asking the finders directly: importlib.util would cost more than the whole check.
+    for finder in sys.meta_path:
+        spec = finder.find_spec("agentbox", None)
+        if spec is not None:
+            break
+    else:
+        return "the package agentbox is not installed (pip install agentbox-cli)"
+    if spec.origin is None:  # a PEP 420 namespace has no file of its own
+        return ""
+    owner = _owner(spec.origin)
+    whose = f"the distribution {owner}" if owner else "something else"
+    way_out = f"pip uninstall {owner}, then " if owner else "remove that file, then "
+    return (
+        f"{whose} owns {spec.origin!r}, which hides the agentbox distributions"
+        f" ({way_out}pip install --force-reinstall agentbox-cli)"
+    )
+
+
+def _owner(path: str) -> str:
+    """The name of the installed distribution that brought the file at `path`, or ""."""
+    from importlib.metadata import distributions
+
+    for distribution in distributions():
+        for file in distribution.files or ():
+            if file.name == "__init__.py" and str(distribution.locate_file(file)) == path:
+                return distribution.name
+    return ""
