@@ -32,11 +32,25 @@ if TYPE_CHECKING:
         def begin(self, event: Event, effect: EffectFacts) -> dict[str, Any] | None:
             """An SDK effect is about to happen: return its result to serve it, or None to have it performed."""
 
+        def consult(self, event: Event) -> dict[str, Any] | None:
+            """The agent asks for something beyond files (`proc.exec`, `net.*`, `proc.signal`) that the policy allows.
+
+            None: it may happen, and `observe` follows with the complete args. Else a verdict to answer with in its place
+            (docs/spec/channel.md: `allow`, and `value` or `text` and `errno`); nothing is done or observed then, so the
+            session has taken note itself. May raise `EndRun`.
+            """
+
         def complete(self, event: Event, effect: EffectFacts, result: dict[str, Any]) -> None:
             """An SDK effect that `begin` let through is done; `result` may hold `error` instead of a value."""
 
+        def flush(self) -> None:
+            """The end of a batch: called after one or many of the calls above and before any answer to them goes out."""
+
         def finish(self, ended: Ended) -> int:
-            """The agent is gone: seal or report. Returns the exit status of the whole command."""
+            """The agent is gone: seal or report. Returns the exit status of the whole command.
+
+            Also called after `EndRun` and after a failure of agentbox (`ended.failure` says which); the status of those stands.
+            """
 
     class EffectFacts(Protocol):
         """What a session may know of an effect kind (one row of `agentbox.guard.effects.EFFECTS`)."""

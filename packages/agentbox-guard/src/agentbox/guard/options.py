@@ -1,0 +1,77 @@
+"""What a run is asked for: one plain object that the command line, an embedding program or replay fills in.
+
+It holds wishes only; nothing here is decided, opened or made.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from agentbox.guard.runtimes._base import Runtime
+    from agentbox.policy import Policy
+
+    class Scratch(Protocol):
+        """Where a replay's direct writes land; made before the agent is forked."""
+
+        def enter(self) -> None:
+            """Called in the forked child right before exec (one thread, no other state): put the scratch copy in place."""
+
+
+class RunOptions:
+    """One run: what to start, under which policy, recorded where.
+
+    `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace as the user
+    wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`. `say` takes one message line, without prefix.
+    `runtimes` are interpreters beyond this package's own, asked first. For replay: `hash_seed` is the recorded PYTHONHASHSEED, `scratch`
+    is entered in the child before exec, `create_roots` false leaves missing write roots alone. `environ` defaults to the process's own.
+    """
+
+    __slots__ = (
+        "argv",
+        "checkpoint",
+        "create_roots",
+        "cwd",
+        "environ",
+        "hash_seed",
+        "layers",
+        "mode",
+        "policy",
+        "runtimes",
+        "say",
+        "scratch",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        argv: Sequence[str],
+        cwd: str,
+        trace: str,
+        say: Callable[[str], None],
+        mode: str = "record",
+        layers: str = "auto",
+        checkpoint: bool = False,
+        runtimes: Sequence[Runtime] = (),
+        hash_seed: int | None = None,
+        scratch: Scratch | None = None,
+        create_roots: bool = True,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.argv = list(argv)
+        self.cwd = cwd
+        self.trace = trace
+        self.say = say
+        self.mode = mode
+        self.layers = layers
+        self.checkpoint = checkpoint
+        self.runtimes = tuple(runtimes)
+        self.hash_seed = hash_seed
+        self.scratch = scratch
+        self.create_roots = create_roots
+        self.environ = environ
