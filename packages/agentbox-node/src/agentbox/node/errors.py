@@ -1,0 +1,23 @@
+"""Why a JavaScript program is not run.
+
+Never a denial of a policy: nothing was started, so there is nothing to deny.
+"""
+
+from __future__ import annotations
+
+
+class NodeError(Exception):
+    """Root of this package's errors: `code` is stable for scripts, `status` the exit status of the command, `hint` the way out."""
+
+    code = "node"
+    status = 69
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class NodeUnsupported(NodeError):
+    """The command is a JavaScript program, which this version cannot guard; nothing was run."""
+
+    code = "node-unsupported"
