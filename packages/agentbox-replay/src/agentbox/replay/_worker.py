@@ -1,0 +1,253 @@
+"""The process inside the scratch copy: makes the mounts, writes and hashes on request, and ends with its supervisor.
+
+It never returns into the code that forked it, and never writes a file outside of the copy (but see `_backing`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import signal
+import stat
+
+from agentbox.guard.kernel import _syscalls
+from agentbox.replay import _wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, NoReturn
+
+_MS_REMOUNT = 0x20  # <sys/mount.h>, Linux 1.0
+_CAP_SYS_ADMIN = 21  # linux/capability.h
+
+
+def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
+    """The whole life of the process: mounts, `ready`, requests until the channel closes."""
+    status = 1
+    try:
+        channel = _wire.Channel(sock)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for the agent; the final states are still wanted after it
+        try:
+            user = not _is_mount_admin()
+            _isolate(user)
+            _die_with(supervisor)
+            view = _View(covers, user=user)
+        except OSError as error:
+            channel.send({"error": _explain(error)})
+        else:
+            channel.send({"user": view.user, "fallback": view.fallback})
+            _serve(channel, view)
+            status = 0
+    finally:
+        os._exit(status)
+
+
+def _die_with(supervisor: int) -> None:
+    """Have the kernel end this process with its supervisor; only now, as new credentials may clear it (prctl(2))."""
+    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        os._exit(1)
+
+
+def _serve(channel: _wire.Channel, view: _View) -> None:
+    while (request := channel.receive()) is not None:
+        try:
+            answer = _HANDLERS[request["op"]](view, request)
+        except OSError as error:
+            answer = {"error": f"{error.filename or request['op']}: {error.strerror}"}
+        channel.send(answer)
+
+
+class _View:
+    """The mounts of one copy: real directories by descriptor, and what kind of namespace holds them."""
+
+    __slots__ = ("_count", "_real", "_store", "fallback", "user")
+
+    def __init__(self, covers: list[str], *, user: bool) -> None:
+        self.user = user
+        self._count = 0
+        inner = [path for path in _mount_points() if any(path.startswith(cover + "/") for cover in covers)]
+        self._real = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in covers + inner}
+        self._store, self.fallback = _backing(covers[0], user)
+        for path in covers:
+            self._overlay(path, inner)
+        for path in inner:
+            self._cover_inner(path, inner)
+
+    def real(self, path: str) -> str:
+        """`path` reached from its real directory, under every cover."""
+        root = max((root for root in self._real if path == root or path.startswith(root + "/")), key=len)
+        return f"/proc/self/fd/{self._real[root]}{path[len(root) :]}"
+
+    def is_covered(self, path: str) -> bool:
+        """True if `path` is a cover or lies below one."""
+        return any(path == root or path.startswith(root + "/") for root in self._real)
+
+    def _overlay(self, path: str, inner: list[str]) -> None:
+        self._count += 1
+        folder = f"{self._store}/{self._count}"
+        # A descriptor, not the path: overlayfs reads `:` and `,` in its options as separators.
+        lower = f"/proc/self/fd/{self._real[path]}"
+        facts = os.stat(lower)
+        for name in ("", "/upper", "/work"):
+            os.mkdir(folder + name, 0o700)
+        # The root of the copy takes owner and mode from the upper directory.
+        os.chmod(f"{folder}/upper", stat.S_IMODE(facts.st_mode))
+        if not self.user:
+            os.chown(f"{folder}/upper", facts.st_uid, facts.st_gid)
+        options = f"lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work"
+        try:
+            mount("overlay", path, "overlay", 0, options + (",userxattr" if self.user else ""))
+        except OSError as error:
+            below = [found for found in inner if found.startswith(path + "/")]
+            if self.user and error.errno == errno.EINVAL and below:
+                # clone_private_mount() refuses a tree with mounts that came from outside of the user namespace.
+                text = f"{below[0]} is a mount point inside of it, which only root can cover"
+                raise OSError(errno.EINVAL, text, path) from error
+            raise
+
+    def _cover_inner(self, path: str, inner: list[str]) -> None:
+        """A mount inside a cover does not show through the overlay: cover it too, or else show it, read-only."""
+        source = f"/proc/self/fd/{self._real[path]}"
+        if os.path.isdir(source):
+            try:
+                self._overlay(path, inner)
+            except OSError:
+                pass  # a kernel or network file system that cannot be a lower layer
+            else:
+                return
+        mount(source, path, None, _syscalls.MS_BIND, None)
+        mount(None, path, None, _syscalls.MS_BIND | _MS_REMOUNT | _syscalls.MS_RDONLY, None)
+
+
+def mount(source: str | None, target: str, fstype: str | None, flags: int, data: str | None) -> None:
+    """mount(2); an error carries the target's path, which the report shows."""
+    try:
+        _syscalls.mount(source, target, fstype, flags, data)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), target) from error
+
+
+def _isolate(user: bool) -> None:
+    """Give this process mounts of its own, which neither come from nor go to anybody else's."""
+    uid, gid = os.geteuid(), os.getegid()
+    _syscalls.unshare((_syscalls.CLONE_NEWUSER if user else 0) | _syscalls.CLONE_NEWNS)
+    if user:
+        # One id, mapped to itself, is all that an ordinary user may map; and a group only when setgroups(2) is off.
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "wb") as file:
+                file.write(text.encode())
+    mount(None, "/", None, _syscalls.MS_REC | _syscalls.MS_PRIVATE, None)
+
+
+def _backing(mount_point: str, user: bool) -> tuple[str, str]:
+    """Where the copy's own files live: (path to it, folder to remove afterwards or "").
+
+    A tmpfs that only this namespace sees leaves nothing behind, whatever is killed. Before Linux 6.6 it has no `user.`
+    attributes, which an unprivileged overlay needs: then a private folder on the disk does.
+    """
+    mount("agentbox-scratch", mount_point, "tmpfs", 0, "mode=0700")
+    store = f"/proc/self/fd/{os.open(mount_point, os.O_PATH | os.O_CLOEXEC)}"
+    if user and not keeps_attributes(store):
+        import tempfile
+
+        folder = tempfile.mkdtemp(prefix="agentbox-scratch-")
+        return folder, folder
+    return store, ""
+
+
+def keeps_attributes(folder: str) -> bool:
+    """True if files in `folder` can have `user.` extended attributes."""
+    try:
+        os.setxattr(folder, "user.agentbox", b"1")
+        os.removexattr(folder, "user.agentbox")
+    except OSError:
+        return False
+    return True
+
+
+def _is_mount_admin() -> bool:
+    """True for root with CAP_SYS_ADMIN, who needs no user namespace (capabilities(7))."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/status", "rb") as lines:
+        for line in lines:
+            if line.startswith(b"CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
+
+
+def _mount_points() -> list[str]:
+    """Every mount point of this namespace, outer before inner (proc_pid_mountinfo(5): field 5, with octal escapes)."""
+    with open("/proc/self/mountinfo", "rb") as lines:
+        escaped = {line.split(b" ")[4] for line in lines}
+    found = (os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), path)) for path in escaped)
+    return sorted(found, key=lambda path: (path.count("/"), path))
+
+
+def _explain(error: OSError) -> str:
+    if error.filename is None:
+        return f"user or mount namespaces are refused here ({error.strerror})"
+    return f"{error.filename} cannot be covered ({error.strerror})"
+
+
+def _expose(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    path = request["path"]
+    if view.is_covered(path):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        mount(view.real(path), path, None, _syscalls.MS_BIND, None)
+    return {}
+
+
+def _make(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    for path in request["paths"]:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    return {}
+
+
+def _hide(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    """Remove paths from the copy (never from below it: only what a cover shows is touched)."""
+    for path in request["paths"]:
+        if not view.is_covered(path) or not os.path.lexists(path):
+            continue
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    return {}
+
+
+def _write(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    path = request["path"]
+    if not view.is_covered(path):
+        raise OSError(errno.EXDEV, "not inside the scratch copy", path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "ab" if request["append"] else "wb") as file:
+        file.write(bytes.fromhex(request["data"]))
+    return {}
+
+
+def _states(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    return {"states": {path: _state(path) for path in request["paths"]}}
+
+
+def _state(path: str) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode):
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    return next((name for test, name in _KINDS if test(mode)), "special")
+
+
+_KINDS = ((stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
+_HANDLERS = {"expose": _expose, "make": _make, "hide": _hide, "write": _write, "states": _states}

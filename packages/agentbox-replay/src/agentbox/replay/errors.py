@@ -1,0 +1,34 @@
+"""The errors of `agentbox.replay`: one root class, each with a stable `code` and an optional `hint`.
+
+It holds no report of a divergence: a divergence is a result, and lives in `report.py`.
+"""
+
+from __future__ import annotations
+
+
+class ReplayError(Exception):
+    """Root of this package's errors; the text is one clear line, `hint` (may be empty) says the way out."""
+
+    code = "replay"
+
+    def __init__(self, text: str, *, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class TraceInvalid(ReplayError):
+    """The trace cannot be replayed: missing, not a trace, broken, unsealed, or a body of it is gone."""
+
+    code = "trace-invalid"
+
+
+class ScratchUnavailable(ReplayError):
+    """This machine cannot give the scratch copy that direct writes need; the text names the step that failed."""
+
+    code = "scratch-unavailable"
+
+
+class ScratchFailed(ReplayError):
+    """The scratch copy was there and then failed: its process died, or a write into it was refused by the system."""
+
+    code = "scratch-failed"
