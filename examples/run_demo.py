@@ -1,4 +1,4 @@
-"""The demo: record examples/demo_agent.py, read and verify the trace, replay it without the server, then tamper with a copy.
+"""The demo: record examples/demo_agent.py, show and verify the trace, replay it without the server, tamper with a copy.
 
 Never writes into the checkout: everything happens in a scratch folder, which is removed at the end.
 """
@@ -34,7 +34,7 @@ class Weather(http.server.BaseHTTPRequestHandler):
 
 
 def agentbox(folder: Path, environment: dict[str, str], *words: str) -> tuple[int, list[str]]:
-    """Run one agentbox command in `folder`, show it and its output, and return the exit status and the agent's own lines."""
+    """Run one agentbox command in `folder` and show it; returns the exit status and its output."""
     print(f"\n$ agentbox {' '.join(words)}", flush=True)
     command = [sys.executable, "-m", "agentbox.cli", *words]
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False)

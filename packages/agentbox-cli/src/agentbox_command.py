@@ -1,7 +1,7 @@
-"""The console script's first step: checks that `agentbox` is the namespace that our distributions share, then starts the command.
+"""The console script's first step: checks that `agentbox` is our namespace, then starts the command.
 
-Never imports `agentbox` before the check: another distribution's `agentbox/__init__.py` hides all of ours behind errors about
-missing names, and a user could not tell why.
+Never imports `agentbox` before the check: another distribution's `agentbox/__init__.py` hides all of ours, and a user
+would only see an error about a missing name.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from agentbox.cli import exitcodes
 
 
 class CliError(Exception):
-    """The command cannot do what was asked: `code` is stable for scripts, `status` the exit status, `hint` the way out."""
+    """The command cannot do what was asked: a stable `code`, the exit `status`, and as `hint` the way out."""
 
     code = "cli"
     status = exitcodes.USAGE

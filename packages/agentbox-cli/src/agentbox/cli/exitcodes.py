@@ -1,7 +1,7 @@
 """Every exit status that agentbox itself gives, in one table; help and docs are made from it.
 
-Never renumber one: scripts branch on them. Where `run` and `replay` give the agent's own status they add nothing to it, and an
-`agentbox:` line on standard error tells an agentbox failure from an agent that happens to use the same number.
+Never renumber one: scripts branch on them. `run` and `replay` pass the agent's own status on as it is; an `agentbox:`
+line on standard error tells a failure of agentbox from an agent that happens to use the same number.
 """
 
 from __future__ import annotations

@@ -48,8 +48,10 @@ def command(described: Command) -> str:
     """What `agentbox COMMAND --help` prints."""
     lines = [usage(described), "", *described.description]
     if described.words:
-        lines += ["", "words:", *_columns([(word.name, _with_default(word.help, word.default)) for word in described.words])]
-    lines += ["", "options:", *_columns([*((_flags(o), _with_default(o.help, o.default)) for o in described.options), (_flags(HELP), HELP.help)])]
+        rows = [(word.name, _with_default(word.help, word.default)) for word in described.words]
+        lines += ["", "words:", *_columns(rows)]
+    rows = [(_flags(option), _with_default(option.help, option.default)) for option in (*described.options, HELP)]
+    lines += ["", "options:", *_columns(rows)]
     lines += ["", "examples:", *(f"  {example}" for example in described.examples)]
     return "\n".join(lines)
 

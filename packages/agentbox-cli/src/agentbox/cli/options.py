@@ -1,4 +1,4 @@
-"""The parser of command lines: a table of options and words per subcommand, from which help and errors are made as well.
+"""The parser of command lines: a table of options and words per subcommand, from which help and errors are made too.
 
 Never imports argparse, which costs 7 ms that `agentbox run` would pay before every agent.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """One option: its `flags` (`-p`, `--policy`), the `metavar` of its value ("" for a switch), default, choices and help text."""
+    """One option: its `flags` (`-p`, `--policy`), `metavar` of its value (none: a switch), default, choices, help."""
 
     __slots__ = ("choices", "default", "flags", "help", "metavar", "name")
 
@@ -71,10 +71,12 @@ HELP = Option("-h", "--help", help="show this help and stop")
 def parse(
     command: str, argv: Sequence[str], options: Sequence[Option], words: Sequence[Word], *, takes_command: bool
 ) -> Parsed:
-    """Sort `argv` into a `Parsed`. Raises `UsageError` that names `command`, what it got, what fits, and the help to read."""
+    """Sort `argv` into a `Parsed`. Raises `UsageError` that names `command`, what it got and what fits."""
     parsed = Parsed()
-    for described in (*options, *words):
-        parsed.set_text(described.name, described.default)
+    for option in options:
+        parsed.set_text(option.name, option.default)
+    for word in words:
+        parsed.set_text(word.name, word.default)
     by_flag = {flag: option for option in (*options, HELP) for flag in option.flags}
     found: list[str] = []
     rest = list(argv)
@@ -88,14 +90,15 @@ def parse(
             if parsed.wants_help:
                 return parsed
         elif takes_command:
-            # As with env, nice or timeout: the first word that is not an option begins the command, whose own options follow.
+            # As with env, nice or timeout: the first word that is not an option begins the command.
             parsed.command = [argument, *rest]
             break
         else:
             found.append(argument)
     _take_words(command, found, words, parsed)
     if takes_command and not parsed.command:
-        raise UsageError(f"{command}: no command to run", f"put it behind --, for example: agentbox {command} -- python agent.py")
+        example = f"agentbox {command} -- python agent.py"
+        raise UsageError(f"{command}: no command to run", f"put it behind --, for example: {example}")
     return parsed
 
 
@@ -129,7 +132,8 @@ def _value(command: str, flag: str, option: Option, value: str | None, rest: lis
         raise UsageError(f"{command}: option {flag} got an empty value", f"write it as {flag} {option.metavar}")
     if option.choices and value not in option.choices:
         expected = ", ".join(option.choices[:-1]) + " or " + option.choices[-1]
-        raise UsageError(f"{command}: option {flag} got {value!r}, expected {expected}", suggest(value, option.choices, ""))
+        text = f"{command}: option {flag} got {value!r}, expected {expected}"
+        raise UsageError(text, suggest(value, option.choices, ""))
     return value
 
 

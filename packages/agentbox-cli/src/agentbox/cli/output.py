@@ -1,6 +1,6 @@
 """The only module of the command that prints: results to standard output, `agentbox:` lines to standard error.
 
-Never writes a text from a trace, a policy or a command line as it came: all of them may be hostile, so `escape` them first.
+Never writes a text from a trace, a policy or a command line as it came: all of them may be hostile, so `escape` them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 class OutputFailed(Exception):
-    """Standard output cannot be written; the text is the system's reason. A reader that went away is `BrokenPipeError` instead."""
+    """Standard output cannot be written, for the system's reason. A reader that left is `BrokenPipeError` instead."""
 
 
 def result(text: str) -> None:
@@ -81,7 +81,7 @@ def error(text: str, hint: str = "") -> None:
 
 
 def escape(text: str) -> str:
-    r"""`text` with everything that could drive a terminal (control, direction and line characters, lone surrogates) as `\x1b`."""
+    r"""`text` with all that could drive a terminal (control, direction and line characters, surrogates) as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)

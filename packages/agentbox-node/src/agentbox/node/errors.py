@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class NodeError(Exception):
-    """Root of this package's errors: `code` is stable for scripts, `status` the exit status of the command, `hint` the way out."""
+    """Root of this package's errors; `code` is stable for scripts, `status` ends the command, `hint` is the way out."""
 
     code = "node"
     status = 69

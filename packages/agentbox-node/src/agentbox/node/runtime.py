@@ -12,7 +12,7 @@ from agentbox.node.errors import NodeUnsupported
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Never, Protocol
+    from typing import Protocol
 
     class Command(Protocol):
         """What the guard hands over: the `file` that would be executed (absolute) and the words typed."""
@@ -36,11 +36,11 @@ class NodeRuntime:
     name = "node"
     guarded = False
 
-    def recognise(self, command: Command) -> Never | None:
+    def recognise(self, command: Command) -> None:
         """None if `command` (`file`, `argv`) is no JavaScript program. Raises `NodeUnsupported` if it is."""
         interpreter = javascript(command.file, command.argv[1:])
         if not interpreter:
-            return None
+            return
         shown = os.path.basename(command.argv[0])
         behind = "" if interpreter == shown else f" (run by {interpreter})"
         raise NodeUnsupported(
@@ -58,7 +58,7 @@ RUNTIME = NodeRuntime()
 
 
 def javascript(file: str, words: Sequence[str], depth: int = _DEPTH) -> str:
-    """The name of the JavaScript interpreter behind `file` (with `words` after it), or "" if there is none."""
+    """The name of the JavaScript interpreter behind `file` (with `words` after it), or ""."""
     for name in (os.path.basename(file), os.path.basename(os.path.realpath(file))):
         if name in INTERPRETERS or name in LAUNCHERS:
             return name
@@ -81,7 +81,7 @@ def _behind_env(words: Sequence[str]) -> str:
 
 
 def _shebang(file: str) -> list[str]:
-    """Interpreter and argument of the `#!` line of `file`, split at blanks; empty when it has none or cannot be read."""
+    """Interpreter and argument of the `#!` line of `file`, split at blanks; empty if it has none or cannot be read."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

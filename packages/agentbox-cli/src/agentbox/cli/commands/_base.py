@@ -21,7 +21,7 @@ JSON = Option("--json", help="print the result as JSON, for programs")
 class Command:
     """One subcommand: its `name`, a one-line `summary`, the paragraphs of its help, its options and words, and `run`.
 
-    `run` takes what was parsed and returns the exit status; `takes_command` says that a command line of the agent follows.
+    `run` takes what was parsed and returns the exit status; `takes_command` says that the agent's command line follows.
     """
 
     __slots__ = ("description", "examples", "name", "options", "run", "summary", "takes_command", "words")

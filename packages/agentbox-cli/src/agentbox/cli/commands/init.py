@@ -24,7 +24,8 @@ def run(parsed: Parsed) -> int:
         kind = "is a directory" if os.path.isdir(path) else "is there already and was left as it is"
         raise CannotCreate(f"{path} {kind}", "name another file: agentbox init FILE") from None
     except OSError as error:
-        raise CannotCreate(f"cannot create {path}: {output.reason(error)}", "name a file that you may write: agentbox init FILE") from error
+        hint = "name a file that you may write: agentbox init FILE"
+        raise CannotCreate(f"cannot create {path}: {output.reason(error)}", hint) from error
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(starter_policy())
