@@ -1,11 +1,10 @@
-"""Help texts, made from the table of subcommands and their options; also what docs and README are checked against.
+"""Help texts, made from the table of subcommands and their options; also what README and docs repeat.
 
 Never holds the name of a subcommand or an option itself.
 """
 
 from __future__ import annotations
 
-from agentbox.cli import exitcodes
 from agentbox.cli.commands import NAMES, load
 from agentbox.cli.options import HELP
 
@@ -62,12 +61,6 @@ def usage(described: Command) -> str:
     if described.takes_command:
         parts.append("-- COMMAND [ARG ...]")
     return " ".join(parts)
-
-
-def exit_table() -> str:
-    """The exit statuses as the Markdown table that README and docs carry."""
-    rows = [f"| {status} | {who} | {meaning} |" for status, who, meaning in exitcodes.TABLE]
-    return "\n".join(["| status | given by | meaning |", "|---|---|---|", *rows])
 
 
 def _flags(option: Option) -> str:

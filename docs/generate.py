@@ -1,0 +1,57 @@
+"""Fills the blocks of the documents that repeat what the code says: `<!-- generated: NAME -->` to `<!-- /generated -->`.
+
+usage: generate.py [--check] - with --check nothing is written, and a stale block is an error. Never touches text outside of such blocks.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from agentbox.cli import exitcodes, help
+from agentbox.cli.commands import NAMES, load
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"(<!-- generated: (?P<name>.+?) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def exit_table() -> str:
+    """The exit statuses as a Markdown table."""
+    rows = [f"| {status} | {who} | {meaning} |" for status, who, meaning in exitcodes.TABLE]
+    return "\n".join(["| status | given by | meaning |", "|---|---|---|", *rows, ""])
+
+
+def commands() -> str:
+    """One section per subcommand, with its help."""
+    return "\n".join(f"## agentbox {name}\n\n```\n{help.command(load(name))}\n```\n" for name in NAMES)
+
+
+BLOCKS = {
+    "agentbox --help": lambda: f"```\n{help.overview()}\n```\n",
+    "exit statuses": exit_table,
+    "commands": commands,
+}
+
+
+def filled(text: str) -> str:
+    """`text` with every block as it should be. Raises `KeyError` for a block of an unknown name."""
+    return BLOCK.sub(lambda match: match[1] + BLOCKS[match["name"]]() + match[3], text)
+
+
+def main(check: bool) -> int:
+    stale = []
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]:
+        old = page.read_text(encoding="utf-8")
+        new = filled(old)
+        if new != old:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    if stale:
+        print("stale, run `hatch run docs`:" if check else "written:", *stale)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
