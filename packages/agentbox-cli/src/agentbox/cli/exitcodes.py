@@ -40,3 +40,29 @@ TABLE: tuple[tuple[int, str, str], ...] = (
     (CLOSED_PIPE, "all", "whoever read the output went away"),
 )
 """Rows of (status, subcommands that give it, meaning)."""
+
+_OF_ERRORS = {
+    "PolicyError": BAD_POLICY,
+    "PolicyError unreadable": NO_INPUT,
+    "TraceError": NO_INPUT,
+    "TraceError exists": CANNOT_CREATE,
+    "TraceError full": TRACE_IO,
+    "ReplayError": UNAVAILABLE,
+    "TraceInvalid": TRACE_INVALID,
+    "ScratchFailed": INTERNAL,
+}
+"""Class (and code) of an error that names no status itself, to the status that the command ends with."""
+
+
+def of_error(error: Exception) -> int | None:
+    """The status for an error of our distributions: its own `status`, or the table's; None for anything else."""
+    if not type(error).__module__.startswith("agentbox."):
+        return None
+    status = getattr(error, "status", None)
+    if isinstance(status, int):
+        return status
+    for kind in type(error).__mro__:
+        for key in (f"{kind.__name__} {getattr(error, 'code', '')}", kind.__name__):
+            if key in _OF_ERRORS:
+                return _OF_ERRORS[key]
+    return None

@@ -9,7 +9,7 @@ import sys
 
 from agentbox.cli import __version__, exitcodes, output
 from agentbox.cli.commands import NAMES, load
-from agentbox.cli.errors import CliError, UsageError
+from agentbox.cli.errors import UsageError
 from agentbox.cli.options import parse, suggest
 
 TYPE_CHECKING = False
@@ -31,15 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exitcodes.CLOSED_PIPE
     except KeyboardInterrupt:
         return exitcodes.INTERRUPTED
-    except CliError as error:
-        output.error(str(error), error.hint)
-        return error.status
     except output.OutputFailed as error:
         output.forget_stdout()
         output.error(f"cannot write to standard output: {error}")
         return exitcodes.TRACE_IO
     except Exception as error:
-        return _unexpected(error)
+        status = exitcodes.of_error(error)
+        if status is None:
+            return _unexpected(error)
+        output.error(str(error), getattr(error, "hint", "") or "")
+        return status
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -65,11 +65,13 @@ def forget_stdout() -> None:
 
 
 def message(text: str) -> None:
-    """One `agentbox: …` line, to standard error; the control characters in it are escaped."""
+    """A message to standard error, escaped: `agentbox: …`, and the lines that continue it if they are indented."""
     if sys.stderr is None:
         return
+    lines = text.split("\n")
+    marked = [line if line.startswith("  ") and index else f"agentbox: {line}" for index, line in enumerate(lines)]
     try:
-        sys.stderr.write(f"agentbox: {escape(text)}\n")
+        sys.stderr.write("".join(escape(line) + "\n" for line in marked))
         sys.stderr.flush()
     except OSError:
         pass  # nobody is left to be told

@@ -15,6 +15,12 @@ POLICY = Option("-p", "--policy", metavar="FILE", default="agentbox.policy", hel
 TRACE = Option("-t", "--trace", metavar="FILE", default="trace.jsonl", help="the trace file")
 TRACE_WORD = Word("TRACE", default="trace.jsonl", help="the trace file")
 UNSEALED = Option("--allow-unsealed", help="accept a trace without its last line, as a crash leaves it")
+LAYERS = Option(
+    "--layers",
+    choices=("auto", "kernel", "guard"),
+    default="auto",
+    help="what must enforce: all there is, every kernel layer, or the interpreter guard alone",
+)
 JSON = Option("--json", help="print the result as JSON, for programs")
 
 

@@ -5,22 +5,30 @@ Never adds to the agent's own output: what agentbox says goes to standard error,
 
 from __future__ import annotations
 
-from agentbox.cli.commands._base import POLICY, TRACE, Command
+import os
+
+from agentbox.cli import output
+from agentbox.cli.commands._base import LAYERS, POLICY, TRACE, Command
 from agentbox.cli.options import Option, Parsed
 
 
 def run(parsed: Parsed) -> int:
     from agentbox.guard import RunOptions
     from agentbox.guard import run as run_guarded
+    from agentbox.node import RUNTIME
+    from agentbox.policy import load
 
     return run_guarded(
         RunOptions(
+            policy=load(parsed.text("policy")),
             argv=parsed.command,
-            policy_path=parsed.text("policy"),
-            trace_path=parsed.text("trace"),
-            observe=parsed.switch("observe"),
+            cwd=os.getcwd(),
+            trace=parsed.text("trace"),
+            say=output.message,
+            mode="observe" if parsed.switch("observe") else "record",
             layers=parsed.text("layers"),
             checkpoint=parsed.switch("checkpoint"),
+            runtimes=(RUNTIME,),
         )
     )
 
@@ -31,25 +39,21 @@ COMMAND = Command(
     description=(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
+        "An older trace of the same name is kept as trace.prev.jsonl.",
     ),
     options=(
         POLICY,
         TRACE,
         Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
-        Option(
-            "--layers",
-            choices=("auto", "kernel", "guard"),
-            default="auto",
-            help="what must enforce: all there is, the kernel or nothing runs, the interpreter guard",
-        ),
+        LAYERS,
         Option("--checkpoint", help="take a snapback snapshot right before the first change"),
     ),
     takes_command=True,
     examples=(
         "agentbox run -- python agent.py",
         "agentbox run -p strict.policy -t monday.jsonl -- python -m my_agent --task report",
-        "agentbox run --observe -- python agent.py    # what would the policy have to allow?",
-        "agentbox run --checkpoint -- python agent.py # and snapback undo takes it all back",
+        "agentbox run --observe -- python agent.py      # what would the policy have to allow?",
+        "agentbox run --checkpoint -- python agent.py   # and snapback undo takes it all back",
     ),
     run=run,
 )

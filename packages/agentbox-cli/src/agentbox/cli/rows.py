@@ -1,0 +1,96 @@
+"""One trace entry as a row of `agentbox show`: number, time, kind, operation, what it is about, how it ended.
+
+Never trusts what an entry holds: types are checked before use, and every text that came from the agent is escaped.
+"""
+
+from __future__ import annotations
+
+import time
+
+from agentbox.cli import output
+from agentbox.replay.describe import target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.trace import Entry
+
+COLOURS = {"effect": output.GREEN, "observe": "", "deny": output.RED, "meta": output.DIM}
+
+
+class Rows:
+    """Makes rows; remembers the run's working directory, below which paths are shown relative."""
+
+    __slots__ = ("_colour", "_cwd")
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+        self._cwd = ""
+
+    def note(self, entry: Entry) -> None:
+        """Learn what later rows need; to be called for every entry, shown or not."""
+        if entry.op == "run.start":
+            self._cwd = str(entry.args.get("cwd", "")).rstrip("/") + "/"
+
+    def row(self, entry: Entry) -> str:
+        """The row of `entry`: one line, and for a denial a second one with the rule that would allow it."""
+        about = output.escape(self._about(entry))
+        outcome = output.escape(_outcome(entry))
+        text = f"{entry.seq:>5}  {_clock(entry.ts)}  {entry.kind:<7}  {output.escape(entry.op):<15}  {about}{outcome}"
+        if self._colour and COLOURS[entry.kind]:
+            text = output.paint(text, COLOURS[entry.kind])
+        fix = entry.extra.get("fix")
+        if entry.kind == "deny" and fix:
+            text += f"\n{'':>45}  to allow it: {output.escape(str(fix))}"
+        return text.rstrip()
+
+    def _about(self, entry: Entry) -> str:
+        if entry.op == "run.end":
+            return _ending(entry.args)
+        try:
+            text = target(entry.op, entry.args)
+        except (TypeError, ValueError):
+            text = str(entry.args)  # not as the specification says, so as it is
+        cwd = self._cwd
+        if len(cwd) > 1:
+            text = " -> ".join(part.removeprefix(cwd) for part in text.split(" -> "))
+        return text
+
+
+def _clock(ts: float) -> str:
+    """The local time of day, to the millisecond."""
+    try:
+        moment = time.localtime(ts)
+    except (OverflowError, ValueError, OSError):
+        return f"{ts!s:.12}".ljust(12)
+    return f"{time.strftime('%H:%M:%S', moment)}.{int(ts % 1 * 1000):03d}"
+
+
+def _outcome(entry: Entry) -> str:
+    """How it ended, after the target: the result of an effect, the size of what was read, the reason of a denial."""
+    if entry.kind == "deny":
+        word = "would be denied" if entry.extra.get("enforced") is False else "denied"
+        return f"  {word}: {entry.extra.get('reason') or 'no rule allows it'}"
+    facts = entry.result if isinstance(entry.result, dict) else entry.args
+    parts = _result(facts) if entry.kind != "meta" else []
+    return "  = " + ", ".join(parts) if parts else ""
+
+
+def _result(facts: dict[str, Any]) -> list[str]:
+    error = facts.get("error")
+    if isinstance(error, dict):
+        return [f"error: {error.get('text', '')}"]
+    parts = [str(facts[name]) for name in ("status", "value", "id") if isinstance(facts.get(name), int | float | str)]
+    body = facts.get("body", facts.get("stdout"))
+    size = body.get("size") if isinstance(body, dict) else facts.get("size")
+    if isinstance(size, int):
+        parts.append(f"{size} bytes")
+    return parts
+
+
+def _ending(args: dict[str, Any]) -> str:
+    parts = [f"exit status {args['status']}"] if "status" in args else []
+    if isinstance(args.get("duration"), int | float):
+        parts.append(f"{args['duration']:.3f} s")
+    return ", ".join(parts)

@@ -1,0 +1,66 @@
+"""What users read cannot drive their terminal, and goes to the right stream."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentbox.cli import output
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, äöü €", "plain text, äöü €"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\u202edrow\u2066", "\\u202edrow\\u2066"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\udcff", "\\xff"),
+        ("\ud800", "\\ud800"),
+        ("\u2028", "\\u2028"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+)
+def test_what_drives_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
+    """Control, direction, line and tag characters, and surrogates, become visible."""
+    assert output.escape(text) == shown
+
+
+@given(st.text())
+def test_every_text_becomes_printable(text: str) -> None:
+    """Nothing that is not printable gets through, and what is printable stays."""
+    shown = output.escape(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+
+
+def test_a_message_is_marked_and_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output stays the agent's or the result's."""
+    output.message("bad \x1b thing")
+    assert capsys.readouterr() == ("", "agentbox: bad \\x1b thing\n")
+
+
+def test_only_indented_lines_continue_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    """A text with line ends cannot pass lines off as the agent's or another program's."""
+    output.message("first\n  second\nthird")
+    assert capsys.readouterr().err == "agentbox: first\n  second\nagentbox: third\n"
+
+
+def test_colours_need_a_terminal_and_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No colours into pipes, with NO_COLOR, or on a dumb terminal."""
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert output.coloured(Terminal())  # type: ignore[arg-type]
+    monkeypatch.setenv("TERM", "dumb")
+    assert not output.coloured(Terminal())  # type: ignore[arg-type]
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not output.coloured(Terminal())  # type: ignore[arg-type]
+    assert not output.coloured(None)
