@@ -73,7 +73,7 @@ class Checkpoint:
         return {"tool": args.get("tool")}
 
     def take(self) -> str:
-        """The snapshot's id, made by the first call, from whatever thread; raises `CheckpointError` at every call else."""
+        """The snapshot's id; the first call makes it, on any thread. Raises `CheckpointError`, at each call then."""
         with self._lock:
             if self._outcome is None:
                 try:

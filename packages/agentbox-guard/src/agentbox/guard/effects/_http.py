@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from functools import cache
-from http.client import HTTPConnection, HTTPException, IncompleteRead
+from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 
 from agentbox.guard.effects._base import LIMIT
 
@@ -186,6 +186,8 @@ def _failed(error: Exception) -> Failed:
         return Failed(f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}")
     if isinstance(error, TimeoutError):
         return Failed("no complete answer in time", errno.ETIMEDOUT)
+    if isinstance(error, RemoteDisconnected):
+        return Failed("the server closed the connection without an answer", errno.ECONNRESET)
     if isinstance(error, IncompleteRead):
         return Failed("the answer ended before it was complete")
     if isinstance(error, OSError):

@@ -76,7 +76,11 @@ def join(base: Target, location: str) -> Target:
     """The target of a `Location` header on an answer from `base` (RFC 9110, 10.2.2). Raises `BadURL`."""
     from urllib.parse import urljoin
 
-    return parse(urljoin(base.url, location))
+    try:
+        url = urljoin(base.url, location)
+    except ValueError as error:
+        raise BadURL(f"got {location!r}, expected a valid URL ({error})") from None
+    return parse(url)
 
 
 def _host(name: str, url: str) -> str:

@@ -5,6 +5,7 @@ It is decided as if the agent started it itself and runs confined as the agent i
 
 from __future__ import annotations
 
+import errno
 import os
 
 from agentbox.guard.context import EffectUsage
@@ -53,8 +54,11 @@ class ProcRun:
                 cwd=args["_cwd"],
                 stdin=args.get("input") or b"",
                 timeout=args["_timeout"],
+                limit=_base.LIMIT,
             )
         except OSError as error:
+            if error.errno == errno.ETIMEDOUT:  # whose own text is about connections
+                error.strerror = f"{args['_argv'][0]} did not end within {args['_timeout']:g} s"
             return _base.os_error(error)
         return {"status": status, "stdout": stdout, "stderr": stderr}
 
