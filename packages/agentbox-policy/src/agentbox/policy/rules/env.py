@@ -1,0 +1,147 @@
+"""The rule kind `env:`: variables of the caller that the agent is started with (docs/spec/policy.md, section 9).
+
+Never passes on a variable that makes a loader, an interpreter or a common tool run code, whatever a rule says.
+"""
+
+from __future__ import annotations
+
+from agentbox.policy.errors import PolicyError
+from agentbox.policy.forms.name import name_matches
+from agentbox.policy.forms.path import literal, quoted
+from agentbox.policy.place import check_sets
+from agentbox.policy.rules._base import Kind, Unusable, arity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.policy.lexer import Value
+    from agentbox.policy.model import Policy, Rule
+    from agentbox.policy.rules._base import Form, Scope
+
+NEVER_PREFIXES = {
+    "AGENTBOX_": "agentbox sets it itself",
+    "BASH_FUNC_": "bash runs it",
+    "COR_PROFILER": "the .NET runtime loads code from it",
+    "CORECLR_PROFILER": "the .NET runtime loads code from it",
+    "DYLD_": "the dynamic loader obeys it",
+    "GIT_CONFIG": "git runs programs from its configuration",
+    "LD_": "the dynamic loader obeys it",
+    "LUA_INIT": "Lua runs it",
+    "PYTHON": "the Python interpreter obeys it",
+}
+
+NEVER_NAMES = {
+    "the dynamic loader obeys it": ("GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES", "MALLOC_TRACE"),
+    "a shell runs it or is changed by it": (
+        *("BASHOPTS", "BASH_ENV", "ENV", "FPATH", "IFS", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS", "ZDOTDIR"),
+    ),
+    "the Node, Bun or Electron runtime obeys it": (
+        *("BUN_OPTIONS", "ELECTRON_RUN_AS_NODE", "NODE_CHANNEL_FD", "NODE_OPTIONS", "NODE_PATH"),
+        *("NODE_REPL_EXTERNAL_MODULE", "NODE_V8_COVERAGE", "npm_config_node_options", "npm_config_script_shell"),
+    ),
+    "the Perl interpreter obeys it": ("PERL5DB", "PERL5LIB", "PERL5OPT", "PERLLIB"),
+    "the Ruby interpreter obeys it": ("RUBYLIB", "RUBYOPT", "RUBYSHELL"),
+    "the PHP interpreter obeys it": ("PHPRC", "PHP_INI_SCAN_DIR"),
+    "the Lua interpreter obeys it": ("LUA_CPATH", "LUA_PATH"),
+    "the R interpreter obeys it": ("R_ENVIRON", "R_ENVIRON_USER", "R_PROFILE", "R_PROFILE_USER"),
+    "the Java runtime obeys it": ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+    "the .NET runtime loads code from it": ("DOTNET_STARTUP_HOOKS",),
+    "the Erlang runtime obeys it": ("ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"),
+    "OpenSSL loads code from it": ("OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES"),
+    "desktop libraries load code from it": ("GIO_EXTRA_MODULES", "GTK_MODULES", "QT_PLUGIN_PATH"),
+    "build tools run programs from it": (
+        *("CARGO_BUILD_RUSTC_WRAPPER", "GNUMAKEFLAGS", "GOFLAGS", "MAKEFLAGS", "MFLAGS"),
+        *("RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER"),
+    ),
+    "git runs programs from it": (
+        *("GIT_ASKPASS", "GIT_COMMON_DIR", "GIT_DIR", "GIT_EDITOR", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PAGER"),
+        *("GIT_PROXY_COMMAND", "GIT_SEQUENCE_EDITOR", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_TEMPLATE_DIR"),
+    ),
+    "other programs run programs from it": ("LESSCLOSE", "LESSOPEN", "SSH_ASKPASS", "SUDO_ASKPASS"),
+}
+
+
+def never_passed(name: str) -> str | None:
+    """Why the variable `name` is never passed on to an agent, or None if a rule may allow it.
+
+    Sources: ld.so(8), bash(1), the manual pages of the interpreters named, git(1).
+    """
+    why = _never_prefix(name)
+    if why:
+        return why
+    for why, names in NEVER_NAMES.items():
+        if name in names:
+            return why
+    return None
+
+
+def _never_prefix(name: str) -> str | None:
+    return next((why for prefix, why in NEVER_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+class Env(Kind):
+    """`env: NAME`, or a glob of names."""
+
+    key = "env"
+    covers = ("env",)
+    summary = (
+        "variables of yours that the agent gets; those that would inject code (LD_*, PYTHON*, ...) are never passed on"
+    )
+    starter = (
+        "# env: EDITOR",
+        "# env: AWS_*",
+    )
+    members = (("name", (str,)),)
+
+    def compile(self, value: Value, scope: Scope) -> Form:
+        name = value.plain
+        if name[0] == "$" and not value.quoted:
+            raise PolicyError(
+                f"got {name}, expected a name", code="bad-name", hint=f"did you mean `env: {name[1:].strip('{}')}`?"
+            )
+        if "=" in name:
+            raise PolicyError(
+                f"got {name}, expected a name without a value",
+                code="bad-name",
+                hint=f"values come from your own environment: `env: {name.partition('=')[0].strip()}`",
+            )
+        if " " in name or "\t" in name or not name.isprintable():
+            raise PolicyError(f"got {name!r}, expected one name", code="bad-name", hint="put a comma between two names")
+        check_sets(name, name)
+        start = name
+        for wildcard in "*?[":
+            start = start.partition(wildcard)[0]
+        # A glob that can match nothing else is as wrong as the name; `env: *` and the like only leave those names out.
+        why = never_passed(name) if start == name else _never_prefix(start)
+        if why:
+            raise PolicyError(
+                f"got {name}, which is never passed on: {why}",
+                code="never-passed",
+                hint="remove the rule; set it for the one program that needs it, outside of the sandbox",
+            )
+        return {"name": name}
+
+    def target(self, given: tuple[object, ...]) -> str:
+        arity(given, 1)
+        name = given[0]
+        if type(name) is not str:
+            raise Unusable(f"the name is not text but {type(name).__name__}")
+        if not name or "=" in name or "\0" in name:
+            raise Unusable("no variable has such a name")
+        why = never_passed(name)
+        if why:
+            raise Unusable(f"it is never passed on, whatever the rules say: {why}")
+        return name
+
+    def show(self, target: str) -> str:
+        return target
+
+    def find(self, policy: Policy, target: str) -> Rule | None:
+        return next((rule for rule in policy.rules_of(self.covers) if name_matches(rule.form["name"], target)), None)
+
+    def explain(self, policy: Policy, target: str) -> tuple[str, Rule | None]:
+        return "no env rule names it", None
+
+    def fix(self, policy: Policy, target: str) -> str:
+        if len(target) > 4096 or " " in target or not target.isprintable():
+            return ""
+        return f"env: {quoted(literal(target), True)}"
