@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import shutil
 import socket
 import ssl
@@ -12,7 +13,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentbox.guard.context import EffectDenied, EffectUsage
@@ -285,6 +286,40 @@ def test_broken_answers_are_failures(answer, said, raw, context):
     assert said in error["text"]
 
 
+LINES = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            lambda name, value: name + b": " + value,
+            st.sampled_from([b"Content-Length", b"Transfer-Encoding", b"Location", b"Set-Cookie", b"Connection", b"X"]),
+            st.one_of(st.sampled_from([b"chunked", b"-1", b"9" * 5000, b"close", b"/"]), st.binary(max_size=20)),
+        ),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([b"HTTP/1.1 200 OK", b"HTTP/1.0 302 X", b"HTTP/1.1 100 C", b"HTTP"]), LINES, st.binary(max_size=60)
+)
+def test_no_answer_crashes_the_supervisor(first, lines, body):
+    """Whatever bytes a server sends, the exchange ends with an answer or with `Failed`."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_http, "_dial", lambda *_: ours)
+        theirs.sendall(b"\r\n".join([first, *lines, b"", body]))
+        theirs.shutdown(socket.SHUT_WR)
+        target, deadline = _url.parse("http://h/"), time.monotonic() + 5
+        try:
+            answer = _http.exchange("GET", target, {}, None, addresses=[], deadline=deadline)
+        except _http.Failed as failure:
+            assert str(failure).isprintable()
+        else:
+            assert 100 <= answer.status <= 999
+            json.dumps(answer.headers)
+
+
 def test_a_body_over_the_limit_fails(raw, context, monkeypatch):
     """A body larger than the limit is given up, also when the server does not say its size."""
     monkeypatch.setattr(_http, "LIMIT", 1000)
@@ -350,7 +385,8 @@ def test_urls_that_could_be_misread_are_refused(url, said, context):
     [
         ("HTTP://Example.COM:80", "http://example.com/"), ("https://h:443/a?b#c", "https://h/a?b"),
         ("http://h./x", "http://h/x"), ("http://bücher.example/ä?ö", "http://xn--bcher-kva.example/%C3%A4?%C3%B6"),
-        ("http://[::0001]:8080/", "http://[::1]:8080/"), ("http://127.0.0.1/%41|[]", "http://127.0.0.1/%41|[]"),
+        ("http://[::0001]:8080/", "http://[::1]:8080/"), ("http://[::ffff:7f00:1]/", "http://127.0.0.1/"),
+        ("http://127.0.0.1/%41|[]", "http://127.0.0.1/%41|[]"),
     ],
 )  # fmt: skip
 def test_urls_are_recorded_in_one_spelling(url, normal, context):

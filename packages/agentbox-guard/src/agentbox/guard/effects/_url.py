@@ -88,7 +88,8 @@ def _host(name: str, url: str) -> str:
         import ipaddress
 
         try:
-            return str(ipaddress.IPv6Address(name))
+            address = ipaddress.IPv6Address(name)
+            return str(address.ipv4_mapped or address)  # what a rule for the IPv4 address says holds for its other form
         except ValueError:
             raise BadURL(f"got {url!r}, expected a valid IPv6 address in the brackets") from None
     try:
