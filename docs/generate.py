@@ -1,6 +1,7 @@
-"""Fills the blocks of the documents that repeat what the code says: `<!-- generated: NAME -->` to `<!-- /generated -->`.
+"""Fills what the documents repeat from the code: the blocks `<!-- generated: NAME -->` to `<!-- /generated -->`.
 
-usage: generate.py [--check] - with --check nothing is written, and a stale block is an error. Never touches text outside of such blocks.
+usage: generate.py [--check]; with --check nothing is written, and a stale block is an error.
+Never touches text outside of such blocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Types a README's quickstart in an empty folder and compares what comes out with what the README says.
 
-usage: quickstart.py README.md BIN; BIN is the folder of an installed `agentbox`; `pip install` lines are taken as done by it.
+usage: quickstart.py README.md BIN; BIN is the folder of an installed `agentbox`, so `pip install` lines are not run.
 It never forgives a line: all of them count, in order; `…` stands for what differs from run to run.
 """
 

@@ -42,7 +42,11 @@ def test_the_statuses_of_other_distributions_are_in_the_table() -> None:
     used = set()
     for source in ROOT.glob("packages/*/src/agentbox/*/errors.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "status" and isinstance(node.value, ast.Constant):
+            if (
+                isinstance(node, ast.Assign)
+                and ast.unparse(node.targets[0]) == "status"
+                and isinstance(node.value, ast.Constant)
+            ):
                 used.add(node.value.value)
     assert used and used <= {status for status, _, _ in exitcodes.TABLE}
 

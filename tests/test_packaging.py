@@ -1,4 +1,4 @@
-"""The wheels are what users get: built here, installed into clean environments, without an index, and used from outside the checkout."""
+"""The wheels are what users get: built here, installed into clean environments, used outside the checkout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def run(*command: str | Path, cwd: Path, check: bool = True) -> subprocess.Compl
     """Run a command as a user would: none of this test run's Python variables, output and errors together."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert not check or done.returncode == 0, done.stdout
     return done
@@ -73,13 +78,15 @@ def user(tmp_path_factory: pytest.TempPathFactory, archives: Path) -> Venv:
 def test_six_wheels_and_six_source_archives(archives: Path) -> None:
     """Each distribution gives one wheel and one source archive, and nothing else is built."""
     names = sorted(path.name for path in archives.iterdir())
-    assert [name for name in names if name.endswith(".whl")] == sorted(f"agentbox_{p}-0.1.0-py3-none-any.whl" for p in PARTS)
+    assert [name for name in names if name.endswith(".whl")] == sorted(
+        f"agentbox_{p}-0.1.0-py3-none-any.whl" for p in PARTS
+    )
     assert [name for name in names if name.endswith(".tar.gz")] == sorted(f"agentbox_{p}-0.1.0.tar.gz" for p in PARTS)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_wheel_holds_its_own_part_whole(archives: Path, part: str) -> None:
-    """A wheel holds every file of its part, its licence and type marker, and no file of another or of the namespace itself."""
+    """A wheel holds every file of its part, its licence and type marker, and nothing of another part."""
     with zipfile.ZipFile(next(archives.glob(f"agentbox_{part}-*.whl"))) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         infos = {name.partition("/")[2] for name in wheel.namelist() if ".dist-info/" in name}
@@ -116,7 +123,9 @@ def test_every_part_imports_from_the_wheels(user: Venv) -> None:
 
 def test_the_quickstart_of_the_readme_does_what_it_says(user: Venv) -> None:
     """The commands of README's quickstart, typed in an empty folder, give the lines that README shows."""
-    done = run(sys.executable, ROOT / "tests" / "quickstart.py", ROOT / "README.md", user.bin, cwd=user.path, check=False)
+    done = run(
+        sys.executable, ROOT / "tests" / "quickstart.py", ROOT / "README.md", user.bin, cwd=user.path, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 

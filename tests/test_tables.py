@@ -1,4 +1,4 @@
-"""A kind that is not in its folder's table does not exist: every file is in the table, every subcommand is documented."""
+"""A kind that is not in its folder's table does not exist: every file is in a table, every subcommand is documented."""
 
 from __future__ import annotations
 

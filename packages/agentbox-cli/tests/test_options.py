@@ -29,7 +29,11 @@ def run(*argv: str) -> Parsed:
 def test_nothing_given_means_the_defaults() -> None:
     """Every option and word has a value without being given."""
     parsed = show()
-    assert (parsed.text("policy"), parsed.text("layers"), parsed.text("TRACE")) == ("agentbox.policy", "auto", "trace.jsonl")
+    assert (parsed.text("policy"), parsed.text("layers"), parsed.text("TRACE")) == (
+        "agentbox.policy",
+        "auto",
+        "trace.jsonl",
+    )
     assert not parsed.switch("follow")
 
 
@@ -57,7 +61,9 @@ def test_a_word_behind_two_dashes_may_begin_with_a_dash() -> None:
     assert show("--", "-f").text("TRACE") == "-f"
 
 
-@pytest.mark.parametrize("argv", [("--", "python", "-p", "x"), ("python", "-p", "x"), ("-f", "--", "python", "-p", "x")])
+@pytest.mark.parametrize(
+    "argv", [("--", "python", "-p", "x"), ("python", "-p", "x"), ("-f", "--", "python", "-p", "x")]
+)
 def test_the_options_of_the_agent_are_its_own(argv: tuple[str, ...]) -> None:
     """What follows the command, or `--`, is handed on untouched."""
     parsed = run(*argv)
@@ -91,7 +97,11 @@ def test_help_behind_the_command_is_the_agents() -> None:
         (("-p",), "show: option -p needs a value", "write it as -p FILE"),
         (("--policy=",), "show: option --policy got an empty value", "write it as --policy FILE"),
         (("--follow=yes",), "show: option --follow takes no value, got 'yes'", "write it as --follow alone"),
-        (("--layers", "kernal"), "show: option --layers got 'kernal', expected auto, kernel or guard", "did you mean kernel?"),
+        (
+            ("--layers", "kernal"),
+            "show: option --layers got 'kernal', expected auto, kernel or guard",
+            "did you mean kernel?",
+        ),
         (("a", "b"), "show: unexpected word 'b', expected at most 1", "see agentbox show --help"),
         (("",), "show: TRACE is empty", "leave it out for trace.jsonl"),
     ],

@@ -36,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.error(f"cannot write to standard output: {error}")
         return exitcodes.TRACE_IO
     except Exception as error:
-        status = exitcodes.of_error(error)
-        if status is None:
-            return _unexpected(error)
-        output.error(str(error), getattr(error, "hint", "") or "")
-        return status
+        return _failed(error)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -70,6 +66,15 @@ def _help(names: list[str]) -> int:
         raise UsageError(f"no help on {names[0]!r}", suggest(names[0], NAMES, "see agentbox --help"))
     output.result(texts.command(load(names[0])) if names else texts.overview())
     return exitcodes.OK
+
+
+def _failed(error: Exception) -> int:
+    """Word the error of a subcommand; what no distribution of ours raises on purpose is a defect."""
+    known = exitcodes.of_error(error)
+    if known is None:
+        return _unexpected(error)
+    output.error(str(error), getattr(error, "hint", "") or "")
+    return known
 
 
 def _unexpected(error: Exception) -> int:

@@ -21,7 +21,6 @@ LAYERS = Option(
     default="auto",
     help="what must enforce: all there is, every kernel layer, or the interpreter guard alone",
 )
-JSON = Option("--json", help="print the result as JSON, for programs")
 
 
 class Command:

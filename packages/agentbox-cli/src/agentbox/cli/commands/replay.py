@@ -5,32 +5,47 @@ Never touches the network or the real files, and never replays a trace that does
 
 from __future__ import annotations
 
-from agentbox.cli.commands._base import JSON, POLICY, TRACE, UNSEALED, Command
-from agentbox.cli.options import Parsed
+import os
+
+from agentbox.cli import output
+from agentbox.cli.commands._base import LAYERS, POLICY, TRACE, UNSEALED, Command
+from agentbox.cli.options import Option, Parsed
 
 
 def run(parsed: Parsed) -> int:
     from agentbox.replay import ReplayOptions, replay
 
+    policy = parsed.text("policy")
+    if policy == POLICY.default and not os.path.lexists(policy):
+        policy = ""
     return replay(
         ReplayOptions(
             argv=parsed.command,
-            policy_path=parsed.text("policy"),
             trace_path=parsed.text("trace"),
+            policy_path=policy or None,
             allow_unsealed=parsed.switch("allow_unsealed"),
             json=parsed.switch("json"),
+            say=output.message,
+            layers=parsed.text("layers"),
         )
     )
 
 
 COMMAND = Command(
     "replay",
-    summary="run the command again from the recording",
+    summary="run a command again from its recording",
     description=(
         "Runs COMMAND with the recorded answers: no network, no program started, no file of yours changed.",
         "It must do the same steps; the first one that differs ends the run and is shown (status 3).",
+        "Where there is no agentbox.policy and -p is not given, the policy that the trace holds is used.",
     ),
-    options=(POLICY, TRACE, UNSEALED, JSON),
+    options=(
+        POLICY,
+        TRACE,
+        UNSEALED,
+        LAYERS,
+        Option("--json", help="the outcome as one JSON object on standard error"),
+    ),
     takes_command=True,
     examples=(
         "agentbox replay -- python agent.py",
