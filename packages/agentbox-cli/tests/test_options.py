@@ -11,7 +11,7 @@ from agentbox.cli.options import Option, Parsed, Word, parse
 
 OPTIONS = (
     Option("-p", "--policy", metavar="FILE", default="agentbox.policy", help="the policy"),
-    Option("--layers", choices=("auto", "kernel", "guard"), default="auto", help="layers"),
+    Option("--layers", metavar="WHICH", choices=("auto", "kernel", "guard"), default="auto", help="layers"),
     Option("-f", "--follow", help="follow"),
     Option("-x", "--extra", help="another switch"),
 )

@@ -47,6 +47,7 @@ _OF_ERRORS = {
     "TraceError": NO_INPUT,
     "TraceError exists": CANNOT_CREATE,
     "TraceError full": TRACE_IO,
+    "TraceError usage": USAGE,
     "ReplayError": UNAVAILABLE,
     "TraceInvalid": TRACE_INVALID,
     "ScratchFailed": INTERNAL,

@@ -49,7 +49,7 @@ def command(described: Command) -> str:
     if described.words:
         rows = [(word.name, _with_default(word.help, word.default)) for word in described.words]
         lines += ["", "words:", *_columns(rows)]
-    rows = [(_flags(option), _with_default(option.help, option.default)) for option in (*described.options, HELP)]
+    rows = [(_flags(option), _meaning(option)) for option in (*described.options, HELP)]
     lines += ["", "options:", *_columns(rows)]
     lines += ["", "examples:", *(f"  {example}" for example in described.examples)]
     return "\n".join(lines)
@@ -68,6 +68,13 @@ def _flags(option: Option) -> str:
     if len(option.flags) == 1 and option.flags[0].startswith("--"):
         joined = "    " + joined
     return f"{joined} {option.metavar}" if option.metavar else joined
+
+
+def _meaning(option: Option) -> str:
+    if not option.choices:
+        return _with_default(option.help, option.default)
+    default = f"; default: {option.default}" if option.default else ""
+    return f"{option.help} ({', '.join(option.choices)}{default})"
 
 
 def _with_default(text: str, default: str) -> str:

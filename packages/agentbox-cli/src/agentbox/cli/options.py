@@ -22,7 +22,7 @@ class Option:
     ) -> None:
         self.flags = flags
         self.name = flags[-1].lstrip("-").replace("-", "_")
-        self.metavar = metavar or ("|".join(choices) if choices else "")
+        self.metavar = metavar
         self.default = default
         self.choices = choices
         self.help = help

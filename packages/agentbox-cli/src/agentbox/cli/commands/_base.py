@@ -17,9 +17,10 @@ TRACE_WORD = Word("TRACE", default="trace.jsonl", help="the trace file")
 UNSEALED = Option("--allow-unsealed", help="accept a trace without its last line, as a crash leaves it")
 LAYERS = Option(
     "--layers",
+    metavar="WHICH",
     choices=("auto", "kernel", "guard"),
     default="auto",
-    help="what must enforce: all there is, every kernel layer, or the interpreter guard alone",
+    help="the layers that must enforce",
 )
 
 

@@ -40,6 +40,8 @@ COMMAND = Command(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
         "An older trace of the same name is kept as trace.prev.jsonl.",
+        "Layers: auto takes all that this machine has, kernel runs nothing unless every kernel layer is live,",
+        "guard is the guard inside the interpreter alone.",
     ),
     options=(
         POLICY,

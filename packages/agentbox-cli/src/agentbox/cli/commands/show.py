@@ -73,7 +73,7 @@ COMMAND = Command(
     ),
     words=(TRACE_WORD,),
     options=(
-        Option("-k", "--kind", choices=("effect", "observe", "deny", "meta"), help="only entries of this kind"),
+        Option("-k", "--kind", metavar="KIND", choices=("effect", "observe", "deny", "meta"), help="only this kind"),
         Option("-o", "--op", metavar="OP", help="only this operation, such as http.request or 'fs.*'"),
         Option("-f", "--follow", help="wait for more until the run ends"),
         Option("--json", help="the lines as they were recorded (JSON Lines)"),

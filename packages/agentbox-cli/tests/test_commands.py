@@ -1,0 +1,256 @@
+"""`show` and `verify` on real traces: what people read, what programs read, and what hostile texts cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentbox.cli.main import main
+from agentbox.trace import TraceWriter
+
+HOSTILE = "data/\x1b]0;owned\x07\u202e\r\nagentbox: verify ok"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the command."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def record(folder: Path, name: str = "trace.jsonl", *, seal: bool = True) -> Path:
+    """A small trace: one entry of each kind, one with a hostile path."""
+    writer = TraceWriter.create(folder / name)
+    writer.append("meta", "run.start", args={"argv": ["python", "agent.py"], "cwd": str(folder)}, ts=1.0)
+    writer.append("effect", "http.request", args={"method": "GET", "url": "http://x/"}, result={"status": 200}, ts=2.5)
+    writer.append("observe", "fs.read", args={"path": f"{folder}/data/notes.txt", "size": 30}, ts=3.0)
+    writer.append("observe", "fs.read", args={"path": HOSTILE, "size": 1}, ts=3.0)
+    writer.append(
+        "deny",
+        "fs.read",
+        args={"path": "/etc/passwd"},
+        extra={"reason": "no read: rule covers it", "rule": None, "fix": "read: /etc/passwd", "enforced": True},
+        ts=4.0,
+    )
+    if seal:
+        writer.seal(status=0, duration=0.5)
+    writer.close()
+    return folder / name
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What went to standard output."""
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_row_says_when_what_and_how_it_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each row holds number, time, kind, operation, target and result; paths below the run's folder are relative."""
+    record(folder)
+    assert main(["show"]) == 0
+    shown = lines(capsys)
+    assert shown[1].split(None, 2)[0] == "1"
+    assert shown[1].endswith("effect   http.request     GET http://x/  = 200")
+    assert shown[2].endswith("observe  fs.read          data/notes.txt  = 30 bytes")
+
+
+def test_a_denial_shows_the_line_that_would_allow_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below a denial stands the rule to add."""
+    record(folder)
+    assert main(["show", "--kind", "deny"]) == 0
+    denial, fix = lines(capsys)
+    assert denial.endswith("/etc/passwd  denied: no read: rule covers it")
+    assert fix.strip() == "to allow it: read: /etc/passwd"
+
+
+def test_hostile_texts_stay_on_their_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path with control characters is shown escaped; it can neither drive the terminal nor fake a line."""
+    record(folder)
+    main(["show"])
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert "data/\\x1b]0;owned\\x07\\u202e\\r\\nagentbox: verify ok" in out
+    assert not any(line.startswith("agentbox:") for line in out.splitlines())
+
+
+def test_json_is_the_trace_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints the recorded lines byte for byte, filtered if asked."""
+    trace = record(folder)
+    main(["show", "--json"])
+    assert capsys.readouterr().out == trace.read_text()
+    main(["show", "--json", "--op", "fs.*", "--kind", "observe"])
+    assert [json.loads(line)["seq"] for line in lines(capsys)] == [2, 3]
+
+
+def test_nothing_to_show_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An operation that the trace does not hold gives no rows, and a message instead of silence."""
+    record(folder)
+    assert main(["show", "--op", "proc.exec"]) == 0
+    assert capsys.readouterr() == ("", "agentbox: trace.jsonl: no entry of that kind and operation\n")
+
+
+def test_a_torn_trace_is_shown_as_far_as_it_goes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a crash the whole entries are shown, then the error."""
+    trace = record(folder)
+    os.truncate(trace, trace.stat().st_size - 10)
+    assert main(["show"]) == 66
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 6
+    assert captured.err.startswith("agentbox: trace.jsonl: line 6: is cut off")
+
+
+def test_following_ends_with_the_seal(folder: Path) -> None:
+    """`--follow` prints entries as they come and ends with the run."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"]})
+    writer.flush()
+    command = [sys.executable, "-m", "agentbox.cli", "show", "--follow"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert "run.start" in follower.stdout.readline()
+        writer.append("observe", "fs.read", args={"path": "late"})
+        writer.flush()
+        assert "late" in follower.stdout.readline()
+        writer.seal(status=3, duration=0.1)
+        writer.close()
+        rest = follower.stdout.read()
+    assert "exit status 3" in rest
+    assert follower.returncode == 0
+
+
+def test_colours_only_on_a_terminal(folder: Path) -> None:
+    """On a terminal rows are coloured; with NO_COLOR, or in a pipe, they are not."""
+    record(folder)
+    assert b"\x1b[31m" in on_terminal(folder, "show")
+    assert b"\x1b" not in on_terminal(folder, "show", NO_COLOR="1")
+
+
+def on_terminal(folder: Path, *words: str, **variables: str) -> bytes:
+    """What the command writes to a terminal."""
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as reader:
+        command = [sys.executable, "-m", "agentbox.cli", *words]
+        with open(terminal, "wb") as end:
+            done = subprocess.Popen(
+                command, cwd=folder, stdout=end, stderr=end, env={**environment, "TERM": "xterm", **variables}
+            )
+        output = b"".join(_until_closed(reader.fileno()))
+        done.wait()
+    return output
+
+
+def _until_closed(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # EIO: the last process has closed the terminal (pty(7))
+            return
+        if not data:
+            return
+        yield data
+
+
+def test_verify_says_what_it_proved(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line holds entries, seal and head; the lines before say what was proved and what was not."""
+    record(folder)
+    assert main(["verify"]) == 0
+    *sentences, last = lines(capsys)
+    assert last.startswith("verify ok — 6 entries, sealed, head ")
+    head = last.split()[-1]
+    assert [sentence.partition(":")[0] for sentence in sentences] == ["proved", "proved", "not proved"]
+    assert main(["verify", "--head", head]) == 0
+    assert "not proved" not in capsys.readouterr().out
+
+
+def test_verify_fails_for_an_edited_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One byte changed: status 1, and the line is named."""
+    trace = record(folder)
+    trace.write_bytes(trace.read_bytes().replace(b"notes.txt", b"notes.txd"))
+    assert main(["verify"]) == 1
+    assert "verify FAILED (edited) — trace.jsonl: line 3" in lines(capsys)[-1]
+
+
+def test_verify_fails_for_an_unsealed_trace_unless_allowed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace without its last line is not passed over in silence."""
+    record(folder, seal=False)
+    assert main(["verify"]) == 1
+    assert lines(capsys)[-1].startswith("verify FAILED (unsealed) — ")
+    assert main(["verify", "--allow-unsealed"]) == 0
+    assert lines(capsys)[-1].startswith("verify ok — 5 entries, unsealed, head ")
+
+
+def test_verify_fails_for_another_head(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A head of another run is not this trace's; a head that is none is a usage error."""
+    record(folder)
+    assert main(["verify", "--head", "0" * 64]) == 1
+    assert "head-mismatch" in lines(capsys)[-1]
+    assert main(["verify", "--head", "abc"]) == 64
+    assert (
+        capsys.readouterr().err == "agentbox: head: is 'abc', expected 64 hex digits (the run prints it at its end)\n"
+    )
+
+
+def test_verify_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get the whole report."""
+    record(folder)
+    assert main(["verify", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["status"], report["entries"]) == (True, "sealed", 6)
+
+
+def test_help_of_every_command_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help lines are at most 120 characters wide, and every way to ask gives the same."""
+    for name in ("init", "run", "show", "verify", "replay"):
+        assert main([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: agentbox {name}")
+        assert max(map(len, text.splitlines())) <= 120
+        assert main(["help", name]) == 0
+        assert capsys.readouterr().out == text
+
+
+def test_a_defect_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody foresaw is reported with its place and without a traceback; status 70."""
+
+    def broken(*words: object, **more: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("agentbox.trace.verify", broken)
+    assert main(["verify"]) == 70
+    error = capsys.readouterr().err
+    assert error.startswith("agentbox: internal error at test_commands.py:")
+    assert error.count("\n") == 1
+
+
+def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C ends the command without a word."""
+
+    def interrupted(*words: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentbox.trace.verify", interrupted)
+    assert main(["verify"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_starting_a_run_loads_no_heavy_module() -> None:
+    """Parsing the command line of `run` loads neither argparse nor anything else that costs milliseconds."""
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from agentbox.cli.main import _dispatch\n"
+        "from agentbox.cli.commands import load\n"
+        "from agentbox.cli.options import parse\n"
+        "run = load('run'); parse('run', ['-p', 'x', '--', 'true'], run.options, run.words, takes_command=True)\n"
+        "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('agentbox')))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.split() == ["__future__"]
