@@ -179,7 +179,7 @@ def test_credentials_stay_with_their_origin(server, make_server, context, servic
     server.routes["/a"] = redirect(302, "/b")
     server.routes["/b"] = redirect(302, other.url + "/c")
     other.routes["/c"] = lambda handler: handler.answer(200)
-    secret = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "k"}
+    secret = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "k", "X-Our-Token": "t"}
     ask(context, server.url + "/a", headers={**secret, "X-Other": "1"})
     assert {name.lower() for name in secret} <= set(server.seen[1][2])
     assert not {name.lower() for name in secret} & set(other.seen[0][2])

@@ -13,6 +13,7 @@ from agentbox.guard.effects import _base
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from agentbox.guard.context import EffectContext
@@ -28,7 +29,6 @@ _OURS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "expect", "te", "trailer")
 )
 """Fields that say where a request goes or ends: were they the agent's, the policy would decide on something else."""
-_CREDENTIALS = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"))
 _ABOUT_BODY = frozenset(("content-type", "content-encoding", "content-language", "content-location", "digest"))
 
 
@@ -139,13 +139,16 @@ class _Journey:
         self.context.host(target.host, target.port)
         if (status == 303 and self.method != "HEAD") or (status in (301, 302) and self.method == "POST"):
             self.method, self.body = "GET", None
-            self.drop(_ABOUT_BODY)
+            self.drop(_ABOUT_BODY.__contains__)
         if target.origin != self.target.origin:
-            self.drop(_CREDENTIALS)
+            from agentbox.trace.secretnames import is_secret_member
+
+            self.drop(is_secret_member)
         self.target = target
 
-    def drop(self, names: frozenset[str]) -> None:
-        self.headers = {name: value for name, value in self.headers.items() if name.lower() not in names}
+    def drop(self, unwanted: Callable[[str], bool]) -> None:
+        """Send no field any more whose lower-case name is unwanted."""
+        self.headers = {name: value for name, value in self.headers.items() if not unwanted(name.lower())}
 
 
 def _headers(value: object) -> dict[str, str]:
