@@ -79,6 +79,18 @@ def test_hostile_texts_stay_on_their_line(folder: Path, capsys: pytest.CaptureFi
     assert not any(line.startswith("agentbox:") for line in out.splitlines())
 
 
+def test_a_trace_may_be_named_as_in_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`-t` works for show and verify as it does for run and replay; naming two traces is an error."""
+    record(folder, "other.jsonl")
+    assert main(["verify", "-t", "other.jsonl"]) == 0
+    assert main(["show", "-t", "other.jsonl"]) == 0
+    capsys.readouterr()
+    assert main(["show", "-t", "other.jsonl", "third.jsonl"]) == 64
+    assert capsys.readouterr().err == (
+        "agentbox: got two traces, 'third.jsonl' and 'other.jsonl', expected one (name it once)\n"
+    )
+
+
 def test_json_is_the_trace_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` prints the recorded lines byte for byte, filtered if asked."""
     trace = record(folder)

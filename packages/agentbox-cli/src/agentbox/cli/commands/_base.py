@@ -5,6 +5,7 @@ Never imports what a subcommand works with: that is loaded by its `run`, when it
 
 from __future__ import annotations
 
+from agentbox.cli.errors import UsageError
 from agentbox.cli.options import Option, Parsed, Word
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 POLICY = Option("-p", "--policy", metavar="FILE", default="agentbox.policy", help="the policy file")
 TRACE = Option("-t", "--trace", metavar="FILE", default="trace.jsonl", help="the trace file")
 TRACE_WORD = Word("TRACE", default="trace.jsonl", help="the trace file")
+TRACE_ALIAS = Option("-t", "--trace", metavar="FILE", help="the trace file too, as it is written for agentbox run")
 UNSEALED = Option("--allow-unsealed", help="accept a trace without its last line, as a crash leaves it")
 LAYERS = Option(
     "--layers",
@@ -22,6 +24,14 @@ LAYERS = Option(
     default="auto",
     help="the layers that must enforce",
 )
+
+
+def trace_path(parsed: Parsed) -> str:
+    """The trace that was named as a word or with -t. Raises `UsageError` when it was named both ways."""
+    word, option = parsed.text("TRACE"), parsed.text("trace")
+    if option and word != TRACE_WORD.default:
+        raise UsageError(f"got two traces, {word!r} and {option!r}, expected one", "name it once")
+    return option or word
 
 
 class Command:

@@ -9,7 +9,7 @@ import os
 import sys
 
 from agentbox.cli import exitcodes, output
-from agentbox.cli.commands._base import TRACE_WORD, Command
+from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, Command, trace_path
 from agentbox.cli.options import Option, Parsed
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(parsed: Parsed) -> int:
     from agentbox.cli.rows import Rows
 
-    path, follow = parsed.text("TRACE"), parsed.switch("follow")
+    path, follow = trace_path(parsed), parsed.switch("follow")
     rows = None if parsed.switch("json") else Rows(colour=output.coloured(sys.stdout))
     wanted = _filter(parsed.text("kind"), parsed.text("op"))
     shown = 0
@@ -73,6 +73,7 @@ COMMAND = Command(
     ),
     words=(TRACE_WORD,),
     options=(
+        TRACE_ALIAS,
         Option("-k", "--kind", metavar="KIND", choices=("effect", "observe", "deny", "meta"), help="only this kind"),
         Option("-o", "--op", metavar="OP", help="only this operation, such as http.request or 'fs.*'"),
         Option("-f", "--follow", help="wait for more until the run ends"),

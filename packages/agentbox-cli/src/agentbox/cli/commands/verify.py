@@ -9,7 +9,7 @@ import os
 import sys
 
 from agentbox.cli import exitcodes, output
-from agentbox.cli.commands._base import TRACE_WORD, UNSEALED, Command
+from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, UNSEALED, Command, trace_path
 from agentbox.cli.options import Option, Parsed
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(parsed: Parsed) -> int:
     from agentbox.trace import verify
 
-    path = parsed.text("TRACE")
+    path = trace_path(parsed)
     progress = output.Progress("verifying", os.path.getsize(path) if os.path.isfile(path) else 0)
     try:
         report = verify(
@@ -65,6 +65,7 @@ COMMAND = Command(
     ),
     words=(TRACE_WORD,),
     options=(
+        TRACE_ALIAS,
         Option("--head", metavar="HEX", help="the head that the run printed, kept where nobody could change it"),
         UNSEALED,
         Option("--no-blobs", help="do not check the bodies beside the trace"),
