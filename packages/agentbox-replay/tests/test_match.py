@@ -126,7 +126,9 @@ def test_a_single_change_is_found_at_its_step(keys: list[str], data: st.DataObje
     assert matcher.expected("0.0") == place
 
 
-@given(st.lists(st.tuples(st.sampled_from(["0.0", "0.1", "1.0", "0.0.1"]), st.sampled_from("ab")), max_size=20), st.data())
+@given(
+    st.lists(st.tuples(st.sampled_from(["0.0", "0.1", "1.0", "0.0.1"]), st.sampled_from("ab")), max_size=20), st.data()
+)
 def test_nothing_is_consumed_twice(steps: list[tuple[str, str]], data: st.DataObject) -> None:
     """Whatever is asked, each recorded step is given out at most once and only for its own key."""
     cursor, matcher = make(*steps)

@@ -69,7 +69,8 @@ WHO = [
         NOBODY,
         id="ordinary-user",
         marks=pytest.mark.skipif(
-            os.getuid() != 0 or not _has_scratch(NOBODY), reason="not root, or no user namespaces for ordinary users here"
+            os.getuid() != 0 or not _has_scratch(NOBODY),
+            reason="not root, or no user namespaces for ordinary users here",
         ),
     ),
 ]
@@ -229,7 +230,9 @@ def test_close_leaves_nothing(uid: int | None, tree: Path) -> None:
     assert forked(act, uid=uid) is True
 
 
-def test_old_kernels_fall_back_to_a_folder_that_is_removed(uid: int | None, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_kernels_fall_back_to_a_folder_that_is_removed(
+    uid: int | None, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a tmpfs keeps no user attributes (before Linux 6.6), a private folder holds the copy, and goes with it."""
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o777)
@@ -239,7 +242,10 @@ def test_old_kernels_fall_back_to_a_folder_that_is_removed(uid: int | None, tree
     def act() -> object:
         view = Scratch.open([str(tree)])
         used = os.listdir(folder)
-        inside(view, lambda: [shutil.rmtree(tree / "sub"), (tree / "sub").mkdir(), os.symlink("/", tree / "sub" / "link")][:0])
+        inside(
+            view,
+            lambda: [shutil.rmtree(tree / "sub"), (tree / "sub").mkdir(), os.symlink("/", tree / "sub" / "link")][:0],
+        )
         view.close()
         return [len(used), os.listdir(folder), sorted(os.listdir(tree / "sub"))]
 
@@ -325,7 +331,7 @@ def test_writes_outside_of_the_covers_are_refused(tmp_path: Path) -> None:
 
 
 def test_plan_takes_the_deepest_existing_folders(tmp_path: Path) -> None:
-    """Files, missing folders and globs are covered by the deepest folder that exists; folders inside others are dropped."""
+    """Files, missing folders and globs are covered by the deepest existing folder; nested ones are dropped."""
     for name in ("a/b", "c"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "c" / "file").touch()

@@ -21,8 +21,20 @@ class Cursor:
     """
 
     __slots__ = (
-        "_consumed", "_first", "_key", "_lane", "_lane_at", "_lane_steps", "_last", "_next", "_offset", "_use", "consumed", "keys", "lanes"
-    )  # fmt: skip
+        "_consumed",
+        "_first",
+        "_key",
+        "_lane",
+        "_lane_at",
+        "_lane_steps",
+        "_last",
+        "_next",
+        "_offset",
+        "_places",
+        "consumed",
+        "keys",
+        "lanes",
+    )
 
     def __init__(self) -> None:
         self.lanes: list[str] = []
@@ -39,7 +51,7 @@ class Cursor:
         self._lane_at: list[int] = []  # per lane, how many leading steps are consumed
         self._first = array("q")  # per key, the earliest step that may be unconsumed
         self._last = array("q")  # per key, the latest step
-        self._use: dict[str, int] = {}
+        self._places: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._offset)
@@ -47,7 +59,7 @@ class Cursor:
     def add(self, lane: str, key: bytes, offset: int) -> None:
         """Append the next recorded step: its lane's label, its key, and where in the file its line begins."""
         step = len(self._offset)
-        place = self._use.setdefault(lane, len(self.lanes))
+        place = self._places.setdefault(lane, len(self.lanes))
         if place == len(self.lanes):
             self.lanes.append(lane)
             self._lane_steps.append(array("q"))
@@ -87,7 +99,7 @@ class Cursor:
 
     def head(self, lane: str) -> int | None:
         """The earliest unconsumed step of a recorded lane; None if there is none or no such lane."""
-        place = self._use.get(lane)
+        place = self._places.get(lane)
         if place is None or self._lane_at[place] == len(self._lane_steps[place]):
             return None
         return self._lane_steps[place][self._lane_at[place]]

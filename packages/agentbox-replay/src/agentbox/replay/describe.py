@@ -22,12 +22,20 @@ _SHORTLIST = 8
 
 
 class StepView:
-    """A step for the reader: `number` (1-based; 0 for a live one), kind, op, args without bytes, lane, place, trace line."""
+    """A step for the reader: its `number` (from 1; 0 for a live one) and what it is; args hold JSON values only."""
 
     __slots__ = ("args", "kind", "lane", "number", "op", "seq", "site")
 
     def __init__(
-        self, kind: str, op: str, args: dict[str, Any], *, number: int = 0, seq: int = -1, lane: str = "", site: str = ""
+        self,
+        kind: str,
+        op: str,
+        args: dict[str, Any],
+        *,
+        number: int = 0,
+        seq: int = -1,
+        lane: str = "",
+        site: str = "",
     ) -> None:
         self.kind = kind
         self.op = op
@@ -78,7 +86,9 @@ def target(op: str, args: dict[str, Any]) -> str:
 
 def likeness(one: StepView, other: StepView) -> float:
     """How alike two steps are, 0 to 1; the op counts more than any argument."""
-    ratio = difflib.SequenceMatcher(None, _compact(one.args)[:_COMPARED], _compact(other.args)[:_COMPARED], False).ratio()
+    ratio = difflib.SequenceMatcher(
+        None, _compact(one.args)[:_COMPARED], _compact(other.args)[:_COMPARED], False
+    ).ratio()
     return ratio + (1.0 if one.op == other.op else 0.0) + (0.5 if one.kind == other.kind else 0.0)
 
 
@@ -97,7 +107,7 @@ def nearest(live: StepView, candidates: Iterable[StepView], count: int) -> list[
 
 
 def diff(recorded: object, now: object) -> list[str]:
-    """The difference of two values as `-` and `+` lines with a line of context, at most a screenful; empty if they look equal."""
+    """The difference of two values as `-` and `+` lines with context, at most a screenful; empty if they look equal."""
     lines = difflib.unified_diff(_lines(recorded), _lines(now), lineterm="", n=1)
     changed = [line[:_LINE_WIDTH] for line in lines if not line.startswith(("---", "+++", "@@"))]
     if len(changed) > _DIFF_LINES:
@@ -106,11 +116,12 @@ def diff(recorded: object, now: object) -> list[str]:
 
 
 def escape(text: str) -> str:
-    r"""`text` with everything that could drive a terminal (control, direction and line characters) written as `\x1b`."""
+    r"""`text` with what could drive a terminal (control, direction and line characters) written as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii") for char in text
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for char in text
     )
 
 

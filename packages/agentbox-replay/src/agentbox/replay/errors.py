@@ -7,25 +7,38 @@ from __future__ import annotations
 
 
 class ReplayError(Exception):
-    """Root of this package's errors; the text is one clear line, `hint` (may be empty) says the way out."""
+    """Root of this package's errors; the text is one clear line, `hint` (may be empty) says the way out.
+
+    `code` is stable for scripts, `status` is the exit status of the whole command.
+    """
 
     code = "replay"
+    status = 70
 
     def __init__(self, text: str, *, hint: str = "") -> None:
         super().__init__(text)
         self.hint = hint
 
 
+class TraceMissing(ReplayError):
+    """There is no such trace file, or it cannot be read."""
+
+    code = "trace-missing"
+    status = 66
+
+
 class TraceInvalid(ReplayError):
-    """The trace cannot be replayed: missing, not a trace, broken, unsealed, or a body of it is gone."""
+    """The trace does not verify: not a trace, broken, unsealed, or a body of it is gone."""
 
     code = "trace-invalid"
+    status = 4
 
 
 class ScratchUnavailable(ReplayError):
     """This machine cannot give the scratch copy that direct writes need; the text names the step that failed."""
 
     code = "scratch-unavailable"
+    status = 69
 
 
 class ScratchFailed(ReplayError):

@@ -28,13 +28,15 @@ class Matcher:
 
     __slots__ = ("_bound", "_cursor", "_ordered", "_taken")
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, *, ordered: bool = True) -> None:
+        """`ordered` false lets the main thread's steps match in any order too, for a comparison that goes on."""
         self._cursor = cursor
         self._bound = {MAIN: MAIN}
         self._taken = {MAIN}
         # Direct actions of asyncio tasks carry their thread's lane: where tasks ran, that lane's order is the loop's.
         with_tasks = {label.rpartition(".")[0] for label in cursor.lanes if label.count(".") == 2}
-        self._ordered = {label for label in cursor.lanes if label.endswith(".0") and label.count(".") == 1} - with_tasks
+        mains = {label for label in cursor.lanes if label.endswith(".0") and label.count(".") == 1}
+        self._ordered = mains - with_tasks if ordered else set()
 
     def take(self, lane: str, key: bytes) -> int | None:
         """Consume the step that a call from live `lane` with `key` is; None if it is none."""

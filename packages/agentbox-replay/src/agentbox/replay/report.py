@@ -47,9 +47,9 @@ _FIXES = {
 class Divergence:
     """The first difference of a replay.
 
-    `step` is the 1-based number of the recorded step concerned, or `total` + 1 after the last; `cause` is a key of
-    `CAUSES`; `recorded` and `now` are the two sides (None: there is none); `nearest` are unconsumed recorded steps that come
-    closest, each with a diff; `at` is the agent's `file:line`.
+    `step` is the number of the recorded step concerned, from 1, or `total` + 1 after the last; `cause` is a key of
+    `CAUSES`; `recorded` and `now` are the two sides (None: there is none); `nearest` are unconsumed recorded steps that
+    come closest, each with a diff; `at` is the agent's `file:line`.
     """
 
     __slots__ = ("at", "cause", "detail", "nearest", "now", "recorded", "step", "total")
@@ -88,8 +88,8 @@ def headline(found: Divergence) -> str:
     return f"replay diverged at step {found.step} of {found.total}"
 
 
-def text(found: Divergence) -> str:
-    """The whole report, several lines, the first without the `agentbox:` prefix."""
+def lines(found: Divergence) -> list[str]:
+    """The whole report, line by line, without the `agentbox:` prefix."""
     lines = [headline(found)]
     lines += _field("recorded", describe(found.recorded) if found.recorded else "nothing more")
     lines += _field("now", describe(found.now) if found.now else "nothing more")
@@ -100,7 +100,7 @@ def text(found: Divergence) -> str:
     if found.at:
         lines += _field("at", found.at)
     lines += _field("fix", found.fix)
-    return "\n".join(lines)
+    return lines
 
 
 def as_json(found: Divergence) -> dict[str, Any]:

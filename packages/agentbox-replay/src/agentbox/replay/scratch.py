@@ -16,6 +16,7 @@ from agentbox.replay.errors import ScratchFailed, ScratchUnavailable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 _GLOB = frozenset("*?[")
 _UNCOVERED = ("/dev", "/proc", "/sys")
@@ -84,7 +85,7 @@ class Scratch:
             _syscalls.setns(descriptor, kind)
 
     def expose(self, path: str) -> None:
-        """Show the real directory `path` again where it lies inside a cover: the channel's socket must be the real one."""
+        """Show the real directory `path` again where a cover hides it: the channel's socket must be the real one."""
         self._ask({"op": "expose", "path": path})
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
@@ -92,7 +93,7 @@ class Scratch:
         self._ask({"op": "write", "path": path, "data": data.hex(), "append": append})
 
     def states(self, paths: Iterable[str]) -> dict[str, str]:
-        """What each path is in the copy: its sha256 in hex, `absent`, `directory`, or another word for what is no file."""
+        """What each path is in the copy: its sha256 in hex, `absent`, `directory`, or a word for what is no file."""
         answer = self._ask({"op": "states", "paths": list(paths)})
         return {str(path): str(state) for path, state in answer["states"].items()}
 
@@ -112,7 +113,7 @@ class Scratch:
             _remove_tree(self._fallback)
             self._fallback = ""
 
-    def _ask(self, request: dict[str, object]) -> dict[str, object]:
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             self._channel.send(request)
             answer = self._channel.receive()

@@ -1,0 +1,127 @@
+"""Why a live call is not a recorded step: the cause, the nearest recorded steps and the number of the step.
+
+It reads the recording and changes nothing; it is only used once the replay has failed, so it may take its time.
+"""
+
+from __future__ import annotations
+
+from agentbox.replay.describe import StepView, describe, diff, nearest, target
+from agentbox.replay.report import Divergence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.replay.recording import Recording
+
+_CANDIDATES = 300
+"""How many unconsumed steps are looked at for the nearest: those closest to where the replay stands."""
+_SHOWN = 2
+
+Denials = dict[tuple[str, str], str]
+"""(op, target) of what the policy refused in this run, to the reason."""
+
+
+def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | None, denials: Denials) -> Divergence:
+    """The divergence for a call that no unconsumed step matches. `expected` is what its lane should have done next."""
+    cursor = recording.cursor
+    awaited = None if expected is None else recording.view(expected)
+    cause, detail, near = "no-such-step", "", []
+    later = next(cursor.with_key(key), None)
+    if awaited is not None and (awaited.op, target(awaited.op, awaited.args)) in denials:
+        cause, detail = _denied(awaited, denials)
+    elif later is not None and awaited is not None:
+        cause, detail = "order", f"it was recorded as step {later + 1}, after {describe(awaited)}"
+    elif count := cursor.count(key):
+        cause, detail = "consumed", f"it was recorded {_times(count)}, and this is call {count + 1} of it"
+    else:
+        near = _nearest(recording, live, expected)
+        if near and _same_target(near[0], live):
+            cause = "differs"
+            if awaited is None or not _same_target(awaited, live):
+                awaited = near[0]
+    number = expected + 1 if expected is not None else near[0].number if cause == "differs" else len(recording) + 1
+    shown = [(view, diff(view.args, live.args)) for view in near]
+    return Divergence(
+        cause, number, len(recording), detail=detail, recorded=awaited, now=live, nearest=shown, at=live.site
+    )
+
+
+def live_access(recording: Recording, live: StepView, expected: int | None) -> Divergence:
+    """The divergence for a direct network access or start of a program, recorded or not."""
+    cause = "live-spawn" if live.op == "proc.exec" else "live-network"
+    return _at(recording, cause, expected, live)
+
+
+def changed_file(recording: Recording, step: int, live: StepView) -> Divergence:
+    """The divergence for a direct read of a file whose content is another one than recorded."""
+    path = str(live.args["path"])
+    recorded = recording.view(step)
+    detail = f"the file changed: recorded {content(recorded.args)}, now {content(live.args)}"
+    if path in recording.prestate.changed:
+        detail += "\nthe recorded run itself changed it later: put it back as it was before that run"
+    return Divergence(
+        "file-changed", step + 1, len(recording), detail=detail, recorded=recorded, now=live, at=live.site
+    )
+
+
+def leftover(recording: Recording, denials: Denials) -> Divergence | None:
+    """The divergence for recorded steps that never happened; None if all did."""
+    step = next(recording.cursor.unconsumed(), None)
+    if step is None:
+        return None
+    view = recording.view(step)
+    missing = len(recording) - recording.cursor.consumed
+    cause = "stopped-early"
+    detail = f"the agent stopped early at step {step + 1} of {len(recording)}, with {missing} not done"
+    if (view.op, target(view.op, view.args)) in denials:
+        cause, detail = _denied(view, denials)
+    return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view)
+
+
+def wrong_content(recording: Recording, path: str, now: str) -> Divergence:
+    """The divergence for a file whose final content in the scratch copy (a hash or a word) is not the recorded one."""
+    step = recording.last_write.get(path)
+    detail = f"the content differs at the end: {path}: recorded {_hash(recording.states[path])}, now {_hash(now)}"
+    recorded = None if step is None else recording.view(step)
+    return Divergence(
+        "content", len(recording) + 1 if step is None else step + 1, len(recording), detail=detail, recorded=recorded
+    )
+
+
+def wrong_status(recording: Recording, status: int) -> Divergence:
+    """The divergence for an exit status that is not the recorded one."""
+    detail = f"every step is the same, but the exit status was {recording.status} when recorded and is {status} now"
+    return Divergence("exit-status", len(recording) + 1, len(recording), detail=detail)
+
+
+def content(args: dict[str, object]) -> str:
+    """What a read file was, from the args of `fs.read`."""
+    return _hash(str(args["sha256"])) if "sha256" in args else "absent" if args.get("absent") else "unknown"
+
+
+def _at(recording: Recording, cause: str, expected: int | None, live: StepView) -> Divergence:
+    recorded = None if expected is None else recording.view(expected)
+    number = len(recording) + 1 if expected is None else expected + 1
+    return Divergence(cause, number, len(recording), recorded=recorded, now=live, at=live.site)
+
+
+def _denied(view: StepView, denials: Denials) -> tuple[str, str]:
+    return "denied", f"the policy denies the recorded step now: {denials[view.op, target(view.op, view.args)]}"
+
+
+def _nearest(recording: Recording, live: StepView, expected: int | None) -> list[StepView]:
+    steps = list(recording.cursor.unconsumed())
+    middle = expected or 0
+    steps.sort(key=lambda step: abs(step - middle))
+    return nearest(live, (recording.view(step) for step in steps[:_CANDIDATES]), _SHOWN)
+
+
+def _same_target(one: StepView, other: StepView) -> bool:
+    return (one.kind, one.op) == (other.kind, other.op) and target(one.op, one.args) == target(other.op, other.args)
+
+
+def _hash(state: str) -> str:
+    return f"sha256 {state}" if len(state) == 64 else state
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,173 @@
+"""A trace opened for replay: verified, its steps indexed, each read again from the file when it is needed.
+
+It never keeps a result or a body in memory, and never writes; what it cannot trust it refuses before the agent starts.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agentbox.replay.cursor import Cursor
+from agentbox.replay.describe import StepView
+from agentbox.replay.errors import TraceInvalid, TraceMissing
+from agentbox.replay.identity import identity, is_body, is_step, key_of
+from agentbox.replay.prestate import PreState
+from agentbox.trace import TraceError, load_body, verify
+from agentbox.trace.record import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.trace import Entry
+
+UNSERVABLE = {"proc.exec": "starts of programs", "net.": "network accesses"}
+"""Direct actions that replay refuses (beginning of the op), and what a message calls them."""
+
+
+class Recording:
+    """The recorded steps of one trace and what else of it replay needs; `close` it at the end."""
+
+    __slots__ = (
+        "_file",
+        "cursor",
+        "denials",
+        "header",
+        "last_write",
+        "path",
+        "prestate",
+        "states",
+        "status",
+        "unservable",
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        """The `run.start` record's args."""
+        self.cursor = Cursor()
+        self.prestate = PreState()
+        self.states: dict[str, str] = {}
+        """Final state of every file that the agent wrote directly: sha256 in hex, or `absent`."""
+        self.last_write: dict[str, int] = {}
+        """Path to the last step that changed it directly."""
+        self.status: int | None = None
+        """The recorded exit status; None in an unsealed trace."""
+        self.denials = 0
+        self.unservable: dict[str, int] = {}
+        self._file = open(path, "rb")
+
+    @classmethod
+    def open(cls, path: str, *, allow_unsealed: bool = False) -> Recording:
+        """Verify and index a trace. Raises `TraceMissing` if it cannot be read and `TraceInvalid` if it is damaged.
+
+        With `allow_unsealed`, a trace without its last line is accepted, and what holds of a torn one.
+        """
+        end = _verified(path, allow_unsealed)
+        recording = cls(path)
+        try:
+            recording._index(end)
+        except TraceError as error:
+            recording.close()
+            raise TraceInvalid(str(error), hint=error.hint) from error
+        except BaseException:
+            recording.close()
+            raise
+        return recording
+
+    def __len__(self) -> int:
+        return len(self.cursor)
+
+    def entry(self, step: int) -> Entry:
+        """The step's record, read from the file."""
+        self._file.seek(self.cursor.offset(step))
+        return parse(self._file.readline(), step + 1, self.path)
+
+    def view(self, step: int) -> StepView:
+        """The step for a reader, bodies loaded."""
+        entry = self.entry(step)
+        args = {name: self._shown(value) for name, value in entry.args.items()}
+        site = str(entry.extra.get("site", ""))
+        return StepView(entry.kind, entry.op, args, number=step + 1, seq=entry.seq, lane=entry.lane, site=site)
+
+    def result(self, step: int) -> dict[str, Any]:
+        """The recorded result of an effect, its bodies as bytes. Raises `TraceInvalid` when a body is damaged."""
+        entry = self.entry(step)
+        try:
+            return {name: self._loaded(value) for name, value in (entry.result or {}).items()}
+        except TraceError as error:
+            raise TraceInvalid(f"{self.path}: step {step + 1}: {error}", hint=error.hint) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _loaded(self, value: Any) -> Any:
+        return load_body(value, self.path) if is_body(value) else value
+
+    def _shown(self, value: Any) -> Any:
+        try:
+            return self._loaded(value)
+        except TraceError:
+            return value  # the report is worth more than this body
+
+    def _index(self, end: int) -> None:
+        offset = 0
+        for number, raw in enumerate(self._file, 1):
+            if offset >= end:
+                break
+            entry = parse(raw, number, self.path)
+            try:
+                self._note(entry, offset)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                text = (
+                    f"{self.path}: line {number}: {entry.op} holds unusable members ({type(error).__name__}: {error})"
+                )
+                raise TraceInvalid(text, hint="was it written by another version of agentbox?") from error
+            offset += len(raw)
+
+    def _note(self, entry: Entry, offset: int) -> None:
+        kind, op, args = entry.kind, entry.op, entry.args
+        if kind == "meta":
+            self._note_meta(op, args)
+        elif kind == "deny":
+            self.denials += 1
+        elif is_step(kind, op, args):
+            step = len(self.cursor)
+            self.cursor.add(entry.lane, key_of(kind, op, identity(kind, op, args)), offset)
+            failed = isinstance(entry.result, dict) and "error" in entry.result
+            if not failed:
+                self.prestate.add(kind, op, args)
+            if kind == "observe":
+                self._note_direct(step, op, args)
+
+    def _note_meta(self, op: str, args: dict[str, Any]) -> None:
+        if op == "run.start":
+            self.header = args
+        elif op == "run.end":
+            self.status = args.get("status")
+        elif op == "fs.state":
+            self.states[args["path"]] = args["sha256"]
+
+    def _note_direct(self, step: int, op: str, args: dict[str, Any]) -> None:
+        for beginning, name in UNSERVABLE.items():
+            if op.startswith(beginning):
+                self.unservable[name] = self.unservable.get(name, 0) + 1
+        for path in (args.get("path"), args.get("to")):
+            if path in self.prestate.direct:
+                self.last_write[path] = step
+
+
+def _verified(path: str, allow_unsealed: bool) -> int:
+    """The byte after the last line that may be replayed. Raises `TraceMissing` and `TraceInvalid`."""
+    try:
+        report = verify(path, allow_unsealed=allow_unsealed)
+    except TraceError as error:
+        hint = "record one first: agentbox run -- COMMAND" if not os.path.lexists(path) else error.hint
+        raise TraceMissing(str(error), hint=hint) from error
+    torn = report.status == "torn" and allow_unsealed and report.entries > 0
+    if not report.ok and not torn:
+        unsealed = report.status in ("unsealed", "torn")
+        hint = "agentbox replay --allow-unsealed takes what is there" if unsealed else "nothing was run"
+        raise TraceInvalid(f"the trace does not verify: {report.message}", hint=hint)
+    return report.offset

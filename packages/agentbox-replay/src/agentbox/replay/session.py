@@ -1,0 +1,188 @@
+"""The session that replays: every live step is matched with a recorded one, and effects are served from the trace.
+
+It never performs anything, never writes to the trace or to the real tree, and ends the run at the first difference.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from agentbox.guard.session import EndRun
+from agentbox.replay import explain
+from agentbox.replay.describe import StepView, target
+from agentbox.replay.errors import ReplayError
+from agentbox.replay.identity import SKIPPED_EFFECTS, identity, is_private, is_step, key_of, redacted
+from agentbox.replay.match import Matcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Never, Protocol
+
+    from agentbox.guard.session import Denial, EffectFacts, Ended, Event
+    from agentbox.replay.recording import Recording
+    from agentbox.replay.report import Divergence
+    from agentbox.replay.scratch import Scratch
+    from agentbox.trace import Redactor
+
+    class Outcome(Protocol):
+        """Where the result of a replay goes; one of the last three is called, once."""
+
+        def warn(self, text: str) -> None:
+            """Something that may explain a later divergence."""
+
+        def diverged(self, found: Divergence) -> str:
+            """The replay differs; returns the report for `EndRun`, empty when it has been shown already."""
+
+        def interrupted(self, done: int, total: int) -> None:
+            """The user ended it."""
+
+        def same(self, total: int, denials: int, recorded_denials: int, status: int) -> None:
+            """Every step matched."""
+
+
+DIVERGED = 3
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class ReplaySession:
+    """Implements `agentbox.guard.session.Session` over a recording.
+
+    `scratch` is the copy of the tree, None where the trace has no writes or the machine cannot give one; `redactor`
+    makes live arguments comparable with recorded ones.
+    """
+
+    mode = "replay"
+    ask = "all"
+
+    def __init__(
+        self,
+        recording: Recording,
+        outcome: Outcome,
+        *,
+        scratch: Scratch | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._recording = recording
+        self._matcher = Matcher(recording.cursor)
+        self._outcome = outcome
+        self._scratch = scratch
+        self._redactor = redactor
+        self._denials: explain.Denials = {}
+        self._denied = 0
+        self._over = False
+
+    def start(self, header: dict[str, Any]) -> None:
+        """Say how this run differs from the recorded one before a single step: often why a step differs later."""
+        recorded = self._recording.header
+        for name, what in (("argv", "command"), ("cwd", "working directory")):
+            if recorded.get(name) != header.get(name):
+                self._outcome.warn(f"another {what}: recorded {recorded.get(name)}, now {header.get(name)}")
+        if recorded.get("policy") != header.get("policy"):
+            self._outcome.warn("another policy than the recorded one, so it may deny or allow something else")
+        for what, count in self._recording.unservable.items():
+            self._outcome.warn(f"the trace holds {count} direct {what}, which replay refuses: it never goes live")
+
+    def process(self, event: Event) -> None:
+        """A process started; its lane shows in its steps."""
+
+    def deny(self, event: Event, denial: Denial) -> None:
+        """A denial: counted, and kept to explain a recorded step that is missing because of it."""
+        self._denied += 1
+        if denial.enforced:
+            self._denials[event.op, target(event.op, event.args)] = denial.reason
+
+    def observe(self, event: Event) -> None:
+        """A direct action: it must be a recorded one, and a file that is read must be the same file."""
+        if not is_step("observe", event.op, event.args):
+            return
+        self._refuse_live(event)
+        step = self._take("observe", event)
+        if event.op == "fs.read":
+            recorded = self._recording.entry(step).args
+            if explain.content(recorded) != explain.content(event.args):
+                self._end(explain.changed_file(self._recording, step, self._view("observe", event)))
+
+    def consult(self, event: Event) -> dict[str, Any] | None:
+        """An action beyond files: what would go live ends the run before it happens."""
+        if is_step("observe", event.op, event.args):
+            self._refuse_live(event)
+        return None
+
+    def begin(self, event: Event, effect: EffectFacts) -> dict[str, Any] | None:
+        """Serve an SDK call from the recording."""
+        if event.op.startswith(SKIPPED_EFFECTS):
+            return {"id": ""}
+        step = self._take("effect", event)
+        try:
+            result = self._recording.result(step)
+            if event.op == "fs.write" and "error" not in result:
+                self._write(event.args)
+        except ReplayError as error:
+            self._over = True
+            raise EndRun(error.status, str(error)) from error
+        return result
+
+    def complete(self, event: Event, effect: EffectFacts, result: dict[str, Any]) -> None:
+        """Nothing is ever performed, so nothing completes."""
+
+    def flush(self) -> None:
+        """Nothing is written, so nothing waits."""
+
+    def finish(self, ended: Ended) -> int:
+        """The agent is gone: everything recorded must have happened, and what it wrote must be the same."""
+        recording = self._recording
+        if self._over or ended.failure:
+            return ended.status
+        if ended.signal in _INTERRUPTS and ended.status != recording.status:
+            self._outcome.interrupted(recording.cursor.consumed, len(recording))
+            return ended.status
+        found = explain.leftover(recording, self._denials) or self._wrong_content() or self._wrong_status(ended)
+        if found is not None:
+            self._outcome.diverged(found)
+            return DIVERGED
+        self._outcome.same(len(recording), self._denied, recording.denials, ended.status)
+        return ended.status
+
+    def _write(self, args: dict[str, Any]) -> None:
+        """Put what the SDK would have written where the agent may read it itself: never into the real tree."""
+        if is_private(args):
+            with open(args["_path"], "wb") as file:  # the folder is this run's own and goes with it
+                file.write(args["_data"])
+        elif self._scratch is not None:
+            self._scratch.write(args["_path"], args["_data"])
+
+    def _take(self, kind: str, event: Event) -> int:
+        key = key_of(kind, event.op, identity(kind, event.op, redacted(event.args, self._redactor)))
+        step = self._matcher.take(event.lane, key)
+        if step is None:
+            live = self._view(kind, event)
+            expected = self._matcher.expected(event.lane)
+            self._end(explain.mismatch(self._recording, live, key, expected, self._denials))
+        return step
+
+    def _refuse_live(self, event: Event) -> None:
+        if event.op == "proc.exec" or event.op.startswith("net."):
+            expected = self._matcher.expected(event.lane)
+            self._end(explain.live_access(self._recording, self._view("observe", event), expected))
+
+    def _view(self, kind: str, event: Event) -> StepView:
+        # What the report shows of a live call is redacted as the trace is.
+        return StepView(kind, event.op, redacted(event.args, self._redactor), lane=event.lane, site=event.site)
+
+    def _end(self, found: Divergence) -> Never:
+        self._over = True
+        raise EndRun(DIVERGED, self._outcome.diverged(found))
+
+    def _wrong_content(self) -> Divergence | None:
+        recording = self._recording
+        if self._scratch is None or not recording.states:
+            return None
+        for path, now in self._scratch.states(recording.states).items():
+            if now != recording.states[path]:
+                return explain.wrong_content(recording, path, now)
+        return None
+
+    def _wrong_status(self, ended: Ended) -> Divergence | None:
+        if self._recording.status in (None, ended.status):
+            return None
+        return explain.wrong_status(self._recording, ended.status)

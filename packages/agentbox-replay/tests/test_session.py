@@ -1,0 +1,464 @@
+"""The session: serving, verifying and naming divergences, over hand-made traces and without an agent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentbox.guard.effects import EFFECTS
+from agentbox.guard.session import Denial, Ended, EndRun, Event
+from agentbox.replay.errors import TraceInvalid, TraceMissing
+from agentbox.replay.outcome import TextOutcome
+from agentbox.replay.recording import Recording
+from agentbox.replay.session import ReplaySession
+
+URL = "http://127.0.0.1:8080/"
+Tapes = Callable[..., Any]
+
+
+OPEN: list[Recording] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close the recordings that a test opened."""
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+class Live:
+    """A replay without an agent: the test makes the calls."""
+
+    def __init__(self, path: Any, scratch: Any = None, redactor: Any = None, **options: Any) -> None:
+        self.lines: list[str] = []
+        self.recording = Recording.open(str(path), **options)
+        OPEN.append(self.recording)
+        self.session = ReplaySession(self.recording, TextOutcome(self.lines.append), scratch=scratch, redactor=redactor)
+
+    def effect(self, op: str, args: dict[str, Any], *, lane: str = "0.0", site: str = "") -> Any:
+        """An SDK call; returns what is served."""
+        return self.session.begin(Event(op, args, lane=lane, site=site), EFFECTS.get(op))  # type: ignore[arg-type]
+
+    def observe(self, op: str, args: dict[str, Any], *, lane: str = "0.0", site: str = "") -> None:
+        """A direct action."""
+        event = Event(op, args, lane=lane, site=site)
+        self.session.consult(event)
+        self.session.observe(event)
+
+    def end(self, status: int = 0, **how: Any) -> int:
+        """The agent ended; the status of the whole."""
+        return self.session.finish(Ended(status, **how))
+
+    @property
+    def report(self) -> list[str]:
+        """What was said, without the warnings before it."""
+        return [line for line in self.lines if not line.startswith("warning:")]
+
+    def ends(self, call: Callable[[], object]) -> list[str]:
+        """`call` must end the run as a divergence; its report."""
+        with pytest.raises(EndRun) as caught:
+            call()
+        assert caught.value.status == 3
+        return self.report
+
+
+def get(path: str, body: bytes | None = None) -> dict[str, Any]:
+    """Normalised args of an `http.request`."""
+    args: dict[str, Any] = {"method": "GET", "url": URL + path, "headers": {}, "_timeout": 30.0}
+    return args if body is None else {**args, "method": "POST", "body": body}
+
+
+def recorded(args: dict[str, Any]) -> dict[str, Any]:
+    """The same without what is not recorded."""
+    return {name: value for name, value in args.items() if not name.startswith("_")}
+
+
+def read(path: str, content: bytes) -> dict[str, Any]:
+    """The args of an observed read."""
+    return {"path": path, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+
+
+def test_serves_recorded_results_with_bodies(tape: Tapes) -> None:
+    """Effects return their recorded results: values, inline bodies, stored bodies and bytes."""
+    big = b"x" * 10_000
+    path = (
+        tape()
+        .effect("clock.now", {}, {"value": 17.25})
+        .effect("http.request", recorded(get("a")), {"status": 200, "body": b"\xff\x00"})
+        .effect("http.request", recorded(get("b", big)), {"status": 201, "body": big})
+        .seal()
+    )
+    live = Live(path)
+    assert live.effect("clock.now", {}) == {"value": 17.25}
+    assert live.effect("http.request", get("a")) == {"status": 200, "body": b"\xff\x00"}
+    assert live.effect("http.request", get("b", big)) == {"status": 201, "body": big}
+    assert live.end() == 0
+    assert live.lines == ["replay ok — 3/3 recorded steps matched"]
+
+
+def test_serves_recorded_errors(tape: Tapes) -> None:
+    """An effect that failed when recorded fails the same way."""
+    error = {"error": {"type": "os", "text": "No such file or directory", "errno": 2}}
+    live = Live(tape().effect("fs.read", {"path": "/work/x"}, error).seal())
+    assert live.effect("fs.read", {"path": "/work/x", "_path": "/work/x"}) == error
+    assert live.end() == 0
+
+
+def test_the_agents_own_status_is_kept(tape: Tapes) -> None:
+    """A run that failed when recorded and fails the same way is a good replay, with the agent's status."""
+    live = Live(tape().seal(status=7))
+    assert live.end(7) == 7
+    assert live.lines == ["replay ok — 0/0 recorded steps matched"]
+
+
+def test_another_status_diverges(tape: Tapes) -> None:
+    """When every step matches and the status does not, that is the divergence."""
+    live = Live(tape().effect("clock.now", {}, {"value": 1.0}).seal(status=0))
+    live.effect("clock.now", {})
+    assert live.end(1) == 3
+    assert live.report == [
+        "replay diverged after step 1 of 1",
+        "  recorded: nothing more",
+        "  now:      nothing more",
+        "  cause:    every step is the same, but the exit status was 0 when recorded and is 1 now",
+        "  fix:      look at how the agent computes its status, or record again",
+    ]
+
+
+def test_changed_url(tape: Tapes) -> None:
+    """A call that was never recorded names the step, both sides, the nearest one with a diff, and the place."""
+    live = Live(
+        tape()
+        .effect("clock.now", {}, {"value": 1.0})
+        .effect("http.request", recorded(get("a")), {"status": 200, "body": b""})
+        .seal()
+    )
+    live.effect("clock.now", {})
+    assert live.ends(lambda: live.effect("http.request", get("b"), site="/work/agent.py:12")) == [
+        "replay diverged at step 2 of 2",
+        "  recorded: http.request GET http://127.0.0.1:8080/a (SDK)",
+        "  now:      http.request GET http://127.0.0.1:8080/b (SDK)",
+        "  cause:    nothing like it was recorded",
+        "  nearest:  step 2: http.request GET http://127.0.0.1:8080/a (SDK)",
+        '              "method": "GET",',
+        '            - "url": "http://127.0.0.1:8080/a"',
+        '            + "url": "http://127.0.0.1:8080/b"',
+        "             }",
+        "  at:       /work/agent.py:12",
+        "  fix:      if the agent was changed on purpose, record it again with: agentbox run -- COMMAND",
+    ]
+
+
+def test_changed_body_is_diffed_as_json(tape: Tapes) -> None:
+    """Another body for the same URL is named as such and shown as a small diff."""
+    live = Live(
+        tape()
+        .effect("http.request", recorded(get("v1", b'{"model":"m","seed":1,"z":[]}')), {"status": 200, "body": b""})
+        .seal()
+    )
+    report = live.ends(lambda: live.effect("http.request", get("v1", b'{"model":"m","seed":2,"z":[]}')))
+    assert "  cause:    the call differs from the recorded one" in report
+    assert '            -  "seed": 1,' in [line.replace("-   ", "-  ") for line in report]
+    assert not any("model" in line for line in report if line.strip().startswith(("-", "+")))
+
+
+def test_one_call_too_many(tape: Tapes) -> None:
+    """Identical calls are counted: the third of two says so."""
+    path = tape().effect("clock.now", {}, {"value": 1.0}).effect("clock.now", {}, {"value": 2.0}).seal()
+    live = Live(path)
+    assert [live.effect("clock.now", {})["value"] for _ in range(2)] == [1.0, 2.0]
+    report = live.ends(lambda: live.effect("clock.now", {}))
+    assert report[0] == "replay diverged after step 2 of 2"
+    assert "  cause:    it was recorded 2 times, and this is call 3 of it" in report
+
+
+def test_changed_order(tape: Tapes) -> None:
+    """The main thread's calls must come in the recorded order."""
+    live = Live(
+        tape()
+        .effect("fs.read", {"path": "/work/a"}, {"body": b"a"})
+        .effect("fs.read", {"path": "/work/b"}, {"body": b"b"})
+        .seal()
+    )
+    report = live.ends(lambda: live.effect("fs.read", {"path": "/work/b"}))
+    assert report[0] == "replay diverged at step 1 of 2"
+    assert "  cause:    it was recorded as step 2, after fs.read /work/a (SDK)" in report
+
+
+def test_stopped_early(tape: Tapes) -> None:
+    """Recorded steps that never happen are a divergence at the first of them."""
+    live = Live(tape().effect("clock.now", {}, {"value": 1.0}).effect("random.float", {}, {"value": 0.5}).seal())
+    live.effect("clock.now", {})
+    assert live.end() == 3
+    assert live.report[0] == "replay diverged at step 2 of 2"
+    assert "  cause:    the agent stopped early at step 2 of 2, with 1 not done" in live.report
+
+
+def test_read_is_verified_by_hash(tape: Tapes) -> None:
+    """A direct read of the same bytes is fine; of other bytes it names both hashes."""
+    path = tape().observe("fs.read", read("/work/in", b"old")).observe("fs.read", read("/work/in", b"old")).seal()
+    live = Live(path)
+    live.observe("fs.read", read("/work/in", b"old"))
+    report = live.ends(lambda: live.observe("fs.read", read("/work/in", b"new")))
+    old, new = (hashlib.sha256(data).hexdigest() for data in (b"old", b"new"))
+    assert f"  cause:    the file changed: recorded sha256 {old}, now sha256 {new}" in report
+    assert "  fix:      put the recorded file back, or record again" in report
+
+
+def test_file_that_was_absent(tape: Tapes) -> None:
+    """A file that is there now and was not when recorded is a changed file."""
+    live = Live(tape().observe("fs.read", {"path": "/work/in", "absent": True}).seal())
+    report = live.ends(lambda: live.observe("fs.read", read("/work/in", b"")))
+    assert any("the file changed: recorded absent, now sha256 e3b0" in line for line in report)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "help"),
+    [
+        ("net.connect", {"host": "example.org", "address": "192.0.2.1", "port": 443}, "box.get() and box.request()"),
+        ("net.resolve", {"host": "example.org", "port": 443}, "box.get() and box.request()"),
+        ("proc.exec", {"file": "/bin/echo", "argv": ["echo", "hi"], "cwd": "/work"}, "box.run()"),
+    ],
+)
+def test_live_access_is_refused_even_if_recorded(tape: Tapes, op: str, args: dict[str, Any], help: str) -> None:
+    """Replay never goes live: a direct connection, look-up or start ends it, and the SDK is named as the way out."""
+    live = Live(tape().observe(op, args).seal())
+    with pytest.raises(EndRun):
+        live.session.consult(Event(op, args))
+    assert any("replay never goes live" in line for line in live.report)
+    assert any(line.startswith("  fix:") and help in line for line in live.report)
+
+
+def test_recorded_live_access_is_announced(tape: Tapes) -> None:
+    """A trace with direct network accesses says at the start that they will be refused."""
+    live = Live(tape().observe("net.connect", {"host": "a", "port": 1}).seal())
+    live.session.start({"argv": ["agent"], "cwd": "/work", "policy": "read: .\n"})
+    assert live.lines == [
+        "warning: the trace holds 1 direct network accesses, which replay refuses: it never goes live"
+    ]
+
+
+def test_other_command_folder_and_policy_are_warned_of(tape: Tapes) -> None:
+    """What differs before the first step is said, and does not end the replay."""
+    live = Live(tape().seal())
+    live.session.start({"argv": ["other"], "cwd": "/else", "policy": "read: /\n"})
+    assert len(live.lines) == 3
+    assert live.lines[0] == "warning: another command: recorded ['agent'], now ['other']"
+    assert live.end() == 0
+
+
+def test_private_folders_are_no_steps(tape: Tapes) -> None:
+    """What the agent does in its own TMPDIR and HOME is neither expected nor asked for."""
+    live = Live(tape().observe("fs.write", {"path": "$TMPDIR/a1", "flags": "w"}).seal())
+    live.observe("fs.write", {"path": "$TMPDIR/b2", "flags": "w"})
+    live.observe("net.bind", {"path": "$TMPDIR/sock"})
+    assert live.end() == 0
+    assert live.lines == ["replay ok — 0/0 recorded steps matched"]
+
+
+def test_random_names_in_private_folders_do_not_count(tape: Tapes) -> None:
+    """A file that is made under a random name in TMPDIR and moved out is the same step."""
+    live = Live(tape().observe("fs.rename", {"path": "$TMPDIR/a1", "to": "/work/out"}).seal())
+    live.observe("fs.rename", {"path": "$TMPDIR/b2", "to": "/work/out"})
+    assert live.end() == 0
+
+
+def test_checkpoints_meta_and_denials_are_no_steps(tape: Tapes) -> None:
+    """A recorded checkpoint, intents and denials need not happen again; a live checkpoint is not taken."""
+    live = Live(
+        tape()
+        .effect("hook.checkpoint", {"tool": "snapback"}, {"id": "s1"})
+        .meta("effect.begin", op="fs.write")
+        .deny("fs.read", {"path": "/etc/passwd"})
+        .seal()
+    )
+    assert len(live.recording) == 0
+    assert live.effect("hook.checkpoint", {"tool": "snapback"}) is not None
+    live.session.deny(Event("fs.read", {"path": "/etc/passwd"}), Denial("read", "/etc/passwd", "no rule"))
+    assert live.end() == 0
+    assert live.lines == ["replay ok — 0/0 recorded steps matched"]
+
+
+def test_another_number_of_denials_is_said(tape: Tapes) -> None:
+    """Denials never end a replay by themselves, but another number of them is said."""
+    live = Live(tape().seal())
+    live.session.deny(Event("fs.read", {"path": "/x"}), Denial("read", "/x", "no rule"))
+    assert live.end() == 0
+    assert live.lines[0] == "warning: 1 denials, recorded were 0"
+
+
+def test_a_step_that_is_denied_now_is_named_as_such(tape: Tapes) -> None:
+    """A recorded read that the policy denies now shows up as the cause at the next step or at the end."""
+    steps = tape().observe("fs.read", read("/work/in", b"x")).effect("clock.now", {}, {"value": 1.0})
+    live = Live(steps.seal())
+    live.session.deny(Event("fs.read", {"path": "/work/in"}), Denial("read", "/work/in", "no `read:` rule covers it"))
+    report = live.ends(lambda: live.effect("clock.now", {}))
+    assert report[0] == "replay diverged at step 1 of 2"
+    assert "  cause:    the policy denies the recorded step now: no `read:` rule covers it" in report
+
+
+def test_interrupted(tape: Tapes) -> None:
+    """Ctrl-C is an interruption and no divergence."""
+    live = Live(tape().effect("clock.now", {}, {"value": 1.0}).seal())
+    assert live.end(130, signal=2) == 130
+    assert live.lines == ["replay interrupted after 0 of 1 recorded steps"]
+
+
+def test_files_of_the_trace_are_matched_by_content(tape: Tapes) -> None:
+    """A skipped SDK write is checked by path and content hash."""
+    data = {"sha256": hashlib.sha256(b"x").hexdigest(), "size": 1}
+    live = Live(tape().effect("fs.write", {"path": "/work/o", **data}, {"size": 1}).seal())
+    other = {"sha256": hashlib.sha256(b"y").hexdigest(), "size": 1}
+    report = live.ends(lambda: live.effect("fs.write", {"path": "/work/o", **other, "_path": "/work/o", "_data": b"y"}))
+    assert "  cause:    the call differs from the recorded one" in report
+
+
+class FakeScratch:
+    """Remembers writes and answers with given states."""
+
+    def __init__(self, **states: str) -> None:
+        self.written: list[tuple[str, bytes]] = []
+        self._states = {f"/work/{name}": state for name, state in states.items()}
+
+    def write(self, path: str, data: bytes) -> None:
+        self.written.append((path, data))
+
+    def states(self, paths: Any) -> dict[str, str]:
+        return {path: self._states[path] for path in paths}
+
+
+def test_writes_go_into_the_scratch_copy_unless_they_failed(tape: Tapes) -> None:
+    """What the SDK wrote is put into the copy; what failed to be written is not."""
+    one = {"path": "/work/o", "sha256": hashlib.sha256(b"x").hexdigest(), "size": 1}
+    failed = {"error": {"type": "os", "text": "No space left on device", "errno": 28}}
+    scratch = FakeScratch()
+    live = Live(tape().effect("fs.write", one, {"size": 1}).effect("fs.write", one, failed).seal(), scratch)
+    for _ in range(2):
+        live.effect("fs.write", {**one, "_path": "/work/o", "_data": b"x"})
+    assert scratch.written == [("/work/o", b"x")]
+
+
+def test_final_content_of_direct_writes_is_compared(tape: Tapes) -> None:
+    """Directly written files must end with the recorded content, or be absent as they were."""
+    recorded_sha = hashlib.sha256(b"x").hexdigest()
+    steps = (
+        tape()
+        .observe("fs.write", {"path": "/work/out", "flags": "w"})
+        .observe("fs.write", {"path": "/work/gone", "flags": "w"})
+        .observe("fs.remove", {"path": "/work/gone"})
+        .meta("fs.state", path="/work/gone", sha256="absent")
+        .meta("fs.state", path="/work/out", sha256=recorded_sha)
+    )
+    path = steps.seal()
+
+    def run(**states: str) -> tuple[int, list[str]]:
+        live = Live(path, FakeScratch(**states))
+        live.observe("fs.write", {"path": "/work/out", "flags": "w"})
+        live.observe("fs.write", {"path": "/work/gone", "flags": "w"})
+        live.observe("fs.remove", {"path": "/work/gone"})
+        return live.end(), live.report
+
+    assert run(out=recorded_sha, gone="absent")[0] == 0
+    other = hashlib.sha256(b"y").hexdigest()
+    status, report = run(out=other, gone="absent")
+    assert status == 3
+    assert report[0] == "replay diverged at step 1 of 3"
+    expected = f"the content differs at the end: /work/out: recorded sha256 {recorded_sha}, now sha256 {other}"
+    assert f"  cause:    {expected}" in report
+
+
+def test_trace_with_a_missing_blob_is_invalid(tape: Tapes) -> None:
+    """A body that is gone is found before the agent starts."""
+    path = tape().effect("fs.read", {"path": "/work/a"}, {"body": b"x" * 5000}).seal()
+    for blob in (path.parent / "blobs").iterdir():
+        blob.unlink()
+    with pytest.raises(TraceInvalid, match="the trace does not verify: .* is missing"):
+        Recording.open(str(path))
+
+
+def test_body_that_vanishes_during_the_replay(tape: Tapes) -> None:
+    """A body that is damaged while the agent runs ends the run as an invalid trace."""
+    path = tape().effect("fs.read", {"path": "/work/a"}, {"body": b"x" * 5000}).seal()
+    live = Live(path)
+    for blob in (path.parent / "blobs").iterdir():
+        blob.write_bytes(b"y" * 5000)
+    with pytest.raises(EndRun) as caught:
+        live.effect("fs.read", {"path": "/work/a"})
+    assert caught.value.status == 4
+
+
+def test_missing_trace(tmp_path: Any) -> None:
+    """No trace file is one clear line with the way out."""
+    with pytest.raises(TraceMissing) as caught:
+        Recording.open(str(tmp_path / "none.jsonl"))
+    assert "none.jsonl" in str(caught.value)
+    assert caught.value.hint == "record one first: agentbox run -- COMMAND"
+    assert caught.value.status == 66
+
+
+@pytest.mark.parametrize("damage", ["edit", "cut", "garbage", "empty"])
+def test_damaged_trace(tape: Tapes, damage: str) -> None:
+    """A trace that does not verify is refused with what verify says."""
+    path = tape().effect("clock.now", {}, {"value": 1.0}).seal()
+    data = path.read_bytes()
+    lines = data.splitlines(keepends=True)
+    damaged = {
+        "edit": data.replace(b'"value":1.0', b'"value":2.0'),
+        "cut": b"".join(lines[:-1]),
+        "garbage": bytes(range(256)) * 10,
+        "empty": b"",
+    }
+    path.write_bytes(damaged[damage])
+    with pytest.raises(TraceInvalid, match="the trace does not verify") as caught:
+        Recording.open(str(path))
+    assert caught.value.status == 4
+    assert "\n" not in str(caught.value)
+
+
+def test_unsealed_trace_can_be_allowed(tape: Tapes) -> None:
+    """A crash leaves a trace without its last line, or with half a line: what holds can be replayed."""
+    path = tape().effect("clock.now", {}, {"value": 1.0}).effect("random.float", {}, {"value": 0.5}).seal()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    live = Live(path, allow_unsealed=True)
+    live.effect("clock.now", {})
+    live.effect("random.float", {})
+    assert live.end(5) == 5
+    path.write_bytes(b"".join(lines[:2]) + lines[2][:40])
+    assert len(Live(path, allow_unsealed=True).recording) == 1
+
+
+def test_chained_nonsense_is_invalid(tape: Tapes) -> None:
+    """A trace whose chain holds but whose members are unusable is refused with the line."""
+    path = tape().effect("http.request", {"nothing": 1}, {}).seal()
+    with pytest.raises(TraceInvalid, match="line 2: http.request holds unusable members"):
+        Recording.open(str(path))
+
+
+def test_secrets_match_in_their_redacted_form(tmp_path: Any) -> None:
+    """Headers, queries and bodies that the trace holds redacted match live ones with the secret, and others do not."""
+    from agentbox.trace import Redactor, TraceWriter
+
+    def call(token: str, query: str, note: str) -> dict[str, Any]:
+        body = f'{{"api_key":"{token}","note":"{note}"}}'.encode()
+        return {"method": "POST", "url": f"{URL}?token={token}&q={query}", "headers": {}, "body": body}
+
+    writer = TraceWriter.create(tmp_path / "trace.jsonl", redactor=Redactor())
+    writer.append("meta", "run.start", args={})
+    args = call("s3cret-value", "1", "n")
+    result = {"status": 200, "body": writer.body(b"fine")}
+    for _ in range(2):
+        writer.append("effect", "http.request", args={**args, "body": writer.body(args["body"])}, result=result)
+    writer.seal(0, duration=0.1)
+    writer.close()
+    assert b"s3cret-value" not in (tmp_path / "trace.jsonl").read_bytes()
+
+    live = Live(tmp_path / "trace.jsonl", redactor=Redactor())
+    assert live.effect("http.request", call("s3cret-value", "1", "n")) == {"status": 200, "body": b"fine"}
+    report = live.ends(lambda: live.effect("http.request", call("s3cret-value", "1", "other")))
+    assert "  cause:    nothing like it was recorded" in report or "  cause:    the call differs" in "\n".join(report)
+    assert not any("s3cret-value" in line for line in report)
