@@ -35,9 +35,9 @@ class Rows:
 
     def row(self, entry: Entry) -> str:
         """The row of `entry`: one line, and for a denial a second one with the rule that would allow it."""
-        about = output.escape(self._about(entry))
-        outcome = output.escape(_outcome(entry))
-        text = f"{entry.seq:>5}  {_clock(entry.ts)}  {entry.kind:<7}  {output.escape(entry.op):<15}  {about}{outcome}"
+        cells = [f"{entry.seq:>5}", _clock(entry.ts), f"{entry.kind:<7}", f"{output.escape(entry.op):<15}"]
+        cells += [output.escape(cell) for cell in (self._about(entry), _outcome(entry)) if cell]
+        text = "  ".join(cells)
         if self._colour and COLOURS[entry.kind]:
             text = output.paint(text, COLOURS[entry.kind])
         fix = entry.extra.get("fix")
@@ -46,11 +46,9 @@ class Rows:
         return text.rstrip()
 
     def _about(self, entry: Entry) -> str:
-        if entry.op == "run.end":
-            return _ending(entry.args)
         try:
-            text = target(entry.op, entry.args)
-        except (TypeError, ValueError):
+            text = _ABOUT.get(entry.op, target)(entry.op, entry.args)
+        except (KeyError, TypeError, ValueError):
             text = str(entry.args)  # not as the specification says, so as it is
         cwd = self._cwd
         if len(cwd) > 1:
@@ -71,10 +69,10 @@ def _outcome(entry: Entry) -> str:
     """How it ended, after the target: the result of an effect, the size of what was read, the reason of a denial."""
     if entry.kind == "deny":
         word = "would be denied" if entry.extra.get("enforced") is False else "denied"
-        return f"  {word}: {entry.extra.get('reason') or 'no rule allows it'}"
+        return f"{word}: {entry.extra.get('reason') or 'no rule allows it'}"
     facts = entry.result if isinstance(entry.result, dict) else entry.args
     parts = _result(facts) if entry.kind != "meta" else []
-    return "  = " + ", ".join(parts) if parts else ""
+    return "= " + ", ".join(parts) if parts else ""
 
 
 def _result(facts: dict[str, Any]) -> list[str]:
@@ -89,8 +87,19 @@ def _result(facts: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _ending(args: dict[str, Any]) -> str:
-    parts = [f"exit status {args['status']}"] if "status" in args else []
-    if isinstance(args.get("duration"), int | float):
-        parts.append(f"{args['duration']:.3f} s")
-    return ", ".join(parts)
+def _process(op: str, args: dict[str, Any]) -> str:
+    parent = "" if args["parent"] is None else f", started by process {args['parent']}"
+    return f"process {args['process']}: {args['runtime']} {args['version']}{parent}"
+
+
+def _begin(op: str, args: dict[str, Any]) -> str:
+    return f"{args['op']} {target(args['op'], args['args'])}".rstrip()
+
+
+def _end(op: str, args: dict[str, Any]) -> str:
+    failure = f", {args['failure']}" if args.get("failure") else ""
+    return f"exit status {args['status']}, {args['duration']:.3f} s{failure}"
+
+
+_ABOUT = {"process.start": _process, "effect.begin": _begin, "run.end": _end}
+"""Operations whose members say more than the target that all others have."""

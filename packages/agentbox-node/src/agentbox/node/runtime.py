@@ -11,7 +11,7 @@ from agentbox.node.errors import NodeUnsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Protocol
 
     class Command(Protocol):
@@ -48,7 +48,7 @@ class NodeRuntime:
             "this version runs Python agents",
         )
 
-    def variables(self, hash_seed: int) -> Mapping[str, str]:
+    def variables(self, hash_seed: int) -> dict[str, str]:
         """None: there is no guard to bring in."""
         return {}
 

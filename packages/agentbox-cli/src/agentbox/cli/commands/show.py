@@ -35,7 +35,8 @@ def run(parsed: Parsed) -> int:
         if follow:
             output.flush()
     if not shown:
-        output.message(f"{path}: no entry of that kind and operation")
+        asked = parsed.text("kind") or parsed.text("op")
+        output.message(f"{path}: no entry of that kind and operation" if asked else f"{path}: is empty")
     return exitcodes.OK
 
 
