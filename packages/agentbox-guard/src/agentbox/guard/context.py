@@ -1,6 +1,8 @@
-"""What an SDK effect may use of the run while it is checked and performed: policy, private folders, names, programs, denials.
+"""What an SDK effect may use of the run while it is checked and performed: policy, private folders, names, programs,
+denials.
 
-It never touches the session, the trace or the channel: it is used from worker threads, and only the loop thread may use those.
+It never touches the session, the trace or the channel: it is used from worker threads, and only the loop thread may use
+those.
 """
 
 from __future__ import annotations
@@ -31,14 +33,20 @@ if TYPE_CHECKING:
         def check_exec(
             self, argv: list[str], cwd: str, environ: Mapping[str, str]
         ) -> tuple[dict[str, Any], Denial | None]:
-            """The args of `proc.exec` for `argv` (`file` resolved, `argv`, `cwd`, `sha256`), and None if it may start."""
+            """`file` (resolved), `argv` and `cwd` of a start, and None if it may happen. Raises `OSError` when there is
+            no such program.
+            """
 
-        def spawn(self, argv: list[str], *, file: str, cwd: str, stdin: bytes) -> tuple[int, bytes, bytes]:
+        def spawn(
+            self, argv: list[str], *, file: str, cwd: str, stdin: bytes, timeout: float | None, limit: int
+        ) -> tuple[int, bytes, bytes]:
             """Run to the end, confined as the agent is; status (128+n for signal n), standard output and error."""
 
 
 class EffectDenied(Exception):
-    """The policy refuses an effect; `denial` says why. Never seen by users: the supervisor turns it into a `denied` answer."""
+    """The policy refuses an effect; `denial` says why. Never seen by users: the supervisor turns it into a `denied`
+    answer.
+    """
 
     def __init__(self, denial: Denial) -> None:
         super().__init__(denial.reason)
@@ -55,13 +63,16 @@ class EffectContext:
     Contract for `Effect.normalise(args, context)` and `Effect.perform(args, context)`:
 
     - `normalise` runs on the loop thread and must be quick; `perform` runs in a worker thread when `effect.slow`.
-    - A member of the normalised args whose name starts with `_` is for `perform` only: not recorded, not matched by replay.
+    - A member of the normalised args whose name starts with `_` is for `perform` only: not recorded, not matched by
+    replay.
     - A `bytes` value in args or result is a body: the session stores it with `TraceWriter.body`, the channel carries it
       as `{"text": ...}` when it is UTF-8, else as `{"base64": ...}`; a replayed result comes back with `bytes` again.
     - Between `file()` and the use of the path the agent may swap a link: open with `O_NOFOLLOW`, then compare
       `/proc/self/fd/N` with the path that was decided, and refuse with `refuse()` when they differ.
-    - An OS failure is a result, `{"error": {"type": "os", "text": ..., "errno": ...}}`; nothing else may be raised
-      but `EffectDenied` (by `refuse`) and `EffectUsage`.
+    - An OS failure of `perform` is a result, `{"error": {"type": "os", "text": ..., "errno": ...}}`; nothing else may
+    be
+      raised but `EffectDenied` (by `refuse`) and `EffectUsage`. An `OSError` of `normalise` (no such program, a
+      circle of links) is answered to the agent and not recorded: nothing has happened.
     """
 
     __slots__ = ("cwd", "denials", "environ", "observing", "pid", "policy", "services", "writable")
@@ -123,15 +134,32 @@ class EffectContext:
         return found
 
     def program(self, argv: list[str], cwd: str) -> dict[str, Any]:
-        """Decide a program by the `exec:` rules, guard-disarming flags included; returns `{file, argv, cwd, sha256}`."""
+        """Decide a program by the `exec:` rules, guard-disarming flags included; returns `{file, argv, cwd}`, `file`
+        resolved.
+
+        Raises `EffectDenied`, and `OSError` when there is no such program.
+        """
         facts, denial = self.services.check_exec(argv, cwd, self.environ)
         if denial is not None:
             self.refuse(denial)
         return facts
 
-    def spawn(self, argv: list[str], *, file: str, cwd: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
-        """Run a decided program (`file` from `program()`) to its end, confined as the agent; call in `perform` only."""
-        return self.services.spawn(argv, file=file, cwd=cwd, stdin=stdin)
+    def spawn(
+        self,
+        argv: list[str],
+        *,
+        file: str,
+        cwd: str,
+        stdin: bytes = b"",
+        timeout: float | None = None,
+        limit: int = 64 * 1024 * 1024,
+    ) -> tuple[int, bytes, bytes]:
+        """Run a decided program (`file` from `program()`) to its end, confined as the agent; call in `perform` only.
+
+        Raises `OSError`: ETIMEDOUT after `timeout` seconds, EFBIG when output or error is longer than `limit` bytes
+        (the program and what it started are killed then), else what execve(2) says.
+        """
+        return self.services.spawn(argv, file=file, cwd=cwd, stdin=stdin, timeout=timeout, limit=limit)
 
     def show(self, path: str) -> str:
         """The path as the trace writes it: the run's private folders become `$TMPDIR/...` and `$HOME/...`."""
@@ -139,7 +167,7 @@ class EffectContext:
 
 
 def show_path(path: str, writable: Mapping[str, str]) -> str:
-    """`path` with a private folder's own name put in place of its per-run location; `writable` maps name to location."""
+    """`path` with a private folder's name put in place of its per-run location; `writable` maps name to location."""
     for name, root in writable.items():
         if path == root or path.startswith(root + "/"):
             return "$" + name + path[len(root) :]

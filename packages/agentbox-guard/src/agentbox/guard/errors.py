@@ -1,4 +1,5 @@
-"""Why a run could not be made, or had to be ended: one class per cause, each with a stable code, an exit status and a way out.
+"""Why a run could not be made, or had to be ended: one class per cause, each with a stable code, an exit status and a
+way out.
 
 Never holds a denial: what the policy refuses the agent is answered to the agent, and is not an error of the run.
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 
 class GuardError(Exception):
-    """Root of this package's errors: `code` is stable for scripts, `status` the exit status of the command, `hint` the way out."""
+    """Root of this package's errors: `code` is stable for scripts, `status` the exit status of the command, `hint` the
+    way out.
+    """
 
     code = "guard"
     status = 70

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
         """Where a replay's direct writes land; made before the agent is forked."""
 
         def enter(self) -> None:
-            """Called in the forked child right before exec (one thread, no other state): put the scratch copy in place."""
+            """Called in the forked child right before exec (one thread): put the scratch copy in place."""
 
 
 class RunOptions:
     """One run: what to start, under which policy, recorded where.
 
-    `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace as the user
-    wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`. `say` takes one message line, without prefix.
-    `runtimes` are interpreters beyond this package's own, asked first. For replay: `hash_seed` is the recorded PYTHONHASHSEED, `scratch`
-    is entered in the child before exec, `create_roots` false leaves missing write roots alone. `environ` defaults to the process's own.
+    `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace
+    as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`. `say` takes one
+    message line, without prefix. `runtimes` are interpreters beyond this package's own, asked first. For replay:
+    `hash_seed` is the recorded PYTHONHASHSEED, `scratch` is entered in the child before exec, `create_roots` false
+    leaves missing write roots alone. `environ` defaults to the process's own.
     """
 
     __slots__ = (

@@ -35,21 +35,22 @@ if TYPE_CHECKING:
         def consult(self, event: Event) -> dict[str, Any] | None:
             """The agent asks for something beyond files (`proc.exec`, `net.*`, `proc.signal`) that the policy allows.
 
-            None: it may happen, and `observe` follows with the complete args. Else a verdict to answer with in its place
-            (docs/spec/channel.md: `allow`, and `value` or `text` and `errno`); nothing is done or observed then, so the
-            session has taken note itself. May raise `EndRun`.
+            None: it may happen, and `observe` follows with the complete args. Else a verdict to answer with in its
+            place (docs/spec/channel.md: `allow`, and `value` or `text` and `errno`); nothing is done or observed then,
+            so the session has taken note itself. May raise `EndRun`.
             """
 
         def complete(self, event: Event, effect: EffectFacts, result: dict[str, Any]) -> None:
             """An SDK effect that `begin` let through is done; `result` may hold `error` instead of a value."""
 
         def flush(self) -> None:
-            """The end of a batch: called after one or many of the calls above and before any answer to them goes out."""
+            """The end of a batch: called after one or many of the calls above, before any answer goes out."""
 
         def finish(self, ended: Ended) -> int:
             """The agent is gone: seal or report. Returns the exit status of the whole command.
 
-            Also called after `EndRun` and after a failure of agentbox (`ended.failure` says which); the status of those stands.
+            Also called after `EndRun` and after a failure of agentbox (`ended.failure` says which); the status of those
+            stands.
             """
 
     class EffectFacts(Protocol):
@@ -80,12 +81,21 @@ class Event:
 
 
 class Denial:
-    """Why something was refused: the rule kind `key`, the resolved `target`, the `reason`, the rule consulted, the line that would allow it."""
+    """Why something was refused: the rule kind `key`, the resolved `target`, the `reason`, the rule consulted, the line
+    that would allow it.
+    """
 
     __slots__ = ("enforced", "fix", "key", "reason", "rule", "target")
 
     def __init__(
-        self, key: str, target: str, reason: str, *, rule: str | None = None, fix: str | None = None, enforced: bool = True
+        self,
+        key: str,
+        target: str,
+        reason: str,
+        *,
+        rule: str | None = None,
+        fix: str | None = None,
+        enforced: bool = True,
     ) -> None:
         self.key = key
         self.target = target
@@ -96,7 +106,9 @@ class Denial:
 
 
 class Ended:
-    """How the agent ended: `status` (0 to 255, or 128+n for signal n), `signal` (0 if none), `duration` in seconds, `failure` (text) if agentbox ended it."""
+    """How the agent ended: `status` (0 to 255, or 128+n for signal n), `signal` (0 if none), `duration` in seconds,
+    `failure` (text) if agentbox ended it.
+    """
 
     __slots__ = ("duration", "failure", "signal", "status")
 
@@ -108,7 +120,9 @@ class Ended:
 
 
 class EndRun(Exception):
-    """Raised by a session: the supervisor ends every process of the run; `status` is the command's exit status, `report` what the user reads."""
+    """Raised by a session: the supervisor ends every process of the run; `status` is the command's exit status,
+    `report` what the user reads.
+    """
 
     def __init__(self, status: int, report: str) -> None:
         super().__init__(report)

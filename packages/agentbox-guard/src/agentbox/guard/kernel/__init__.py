@@ -1,6 +1,7 @@
 """The table of kernel layers, and which of them a run can have.
 
-A layer that is not live is never counted as enforcing anything: what it would hold is reported as held by the guard alone.
+A layer that is not live is never counted as enforcing anything: what it would hold is reported as held by the guard
+alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ LAYERS: tuple[Layer, ...] = ()
 """Every kernel layer of this build, in the order in which they are applied."""
 
 CHOICES = ("auto", "kernel", "guard")
-"""What `--layers` takes: all that the machine offers, refuse unless every kernel layer is live, or the interpreter's guard only."""
+"""What `--layers` takes: all that the machine offers, refuse unless every kernel layer is live, or the interpreter's
+guard only.
+"""
 
 
 def choose(wish: str, layers: tuple[Layer, ...] = LAYERS) -> tuple[Layer, ...]:
@@ -43,7 +46,9 @@ def choose(wish: str, layers: tuple[Layer, ...] = LAYERS) -> tuple[Layer, ...]:
 
 
 def enforcement(layers: tuple[Layer, ...], guard: frozenset[str]) -> dict[str, list[str]]:
-    """Which live part enforces each rule kind: kind to the names of parts (`guard` and layers), for the header and the report."""
+    """Which live part enforces each rule kind: kind to the names of parts (`guard` and layers), for the header and the
+    report.
+    """
     kinds = guard.union(*(layer.enforces for layer in layers))
     return {
         kind: (["guard"] if kind in guard else []) + [layer.name for layer in layers if kind in layer.enforces]

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
         name: str
         """As it is shown and recorded: `landlock`, `seccomp`, ..."""
         enforces: frozenset[str]
-        """The rule kinds (`read`, `write`, `net`, `exec`) that hold for every program of the run, whatever its language."""
+        """The rule kinds (`read`, `write`, `net`, `exec`) that hold for every program of the run, whatever its
+        language.
+        """
 
         def probe(self) -> str:
             """Empty when this machine has what the layer needs, else what is missing, in one clause."""
 
         def plan(self, policy: Policy, context: Mapping[str, Any]) -> Any:
-            """All that can be prepared before the fork; `context` is the guard's welcome message (paths, private trees)."""
+            """All that can be prepared before the fork; `context` is the guard's welcome message (paths, private
+            trees).
+            """
 
         def apply(self, plan: Any) -> None:
-            """Confine the calling process (the forked child, before exec). Raises `OSError`: the run then ends unstarted."""
+            """Confine the calling process (the forked child, before exec). Raises `OSError`: the run then ends
+            unstarted.
+            """

@@ -1,4 +1,5 @@
-"""The only file that calls the C library: each call by name, each number with its header and the first kernel that has it.
+"""The only file that calls the C library: each call by name, each number with its header and the first kernel that has
+it.
 
 It never swallows an error: errno is read at once and raised as `OSError`. It knows nothing of policies or runs.
 """
@@ -12,6 +13,7 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>, Linux 2.1.57
 PR_SET_NO_NEW_PRIVS = 38  # <linux/prctl.h>, Linux 3.5
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>, Linux 3.4
 
+CLONE_FS = 0x00000200  # <linux/sched.h>, Linux 2.0; unshare(2) takes it since 2.6.16
 CLONE_NEWNS = 0x00020000  # <linux/sched.h>, Linux 2.4.19
 CLONE_NEWUSER = 0x10000000  # <linux/sched.h>, Linux 3.8 (for ordinary users)
 CLONE_NEWNET = 0x40000000  # <linux/sched.h>, Linux 2.6.24

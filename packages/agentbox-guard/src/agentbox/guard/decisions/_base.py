@@ -1,0 +1,132 @@
+"""What a decision on an asked operation is, and what it may look at. Decisions change nothing and record nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard.errors import ProtocolError
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Protocol
+
+    from agentbox.guard.family import Family
+    from agentbox.guard.hashes import Hashes
+    from agentbox.guard.names import Names
+    from agentbox.policy import Decision, Policy
+
+    class Decider(Protocol):
+        """Decides one family of asked operations; a row of `agentbox.guard.decisions.DECIDERS`."""
+
+        def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
+            """Quickly, on the loop thread; `args` are the line's, of any type. Raises `ProtocolError` for a wrong one."""
+
+        def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
+            """What takes time (hashing, looking up), for an allowed `verdict.slow`, in a thread; may still refuse."""
+
+
+class Desk:
+    """What the run's decisions are made from: policy, folders, environment, names, file hashes, processes."""
+
+    __slots__ = (
+        "channel",
+        "cwd",
+        "environ",
+        "family",
+        "hashes",
+        "hidden",
+        "names",
+        "policy",
+        "private",
+        "readable",
+        "sealed",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        cwd: str,
+        environ: Mapping[str, str],
+        private: Mapping[str, str],
+        channel: str,
+        hidden: list[str],
+        sealed: list[str],
+        readable: list[str],
+        family: Family,
+        names: Names,
+        hashes: Hashes,
+    ) -> None:
+        self.policy = policy
+        self.cwd = cwd
+        self.environ = environ
+        self.private = private
+        self.channel = channel
+        self.hidden = hidden
+        self.sealed = sealed
+        self.readable = readable
+        self.family = family
+        self.names = names
+        self.hashes = hashes
+
+
+class Verdict:
+    """The outcome for one operation.
+
+    `args` are what is recorded, but for members whose name starts with `_`. With `denial` it is refused (and recorded
+    as a denial); with `missing` (an errno) it fails as it would have anyway, unrecorded. `value` goes to the agent.
+    `quiet`: the run's own machinery, not recorded. `slow`: call `complete` first.
+    """
+
+    __slots__ = ("args", "code", "denial", "missing", "quiet", "slow", "value")
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        self.args = args
+        self.denial: Denial | None = None
+        self.code = errno.EACCES
+        self.missing = 0
+        self.value: dict[str, Any] = {}
+        self.quiet = False
+        self.slow = False
+
+
+def member(args: dict[str, Any], name: str, kind: type, op: str) -> Any:
+    """A member of an asked operation's args. Raises `ProtocolError` when it is not exactly of that type."""
+    value = args.get(name)
+    if type(value) is not kind:
+        raise ProtocolError(f"channel: {op}: {name}: got {ascii(value)[:60]}, expected {kind.__name__}")
+    return value
+
+
+def texts(args: dict[str, Any], name: str, op: str) -> list[str]:
+    """A member that is a list of texts. Raises `ProtocolError`."""
+    value: list[str] = member(args, name, list, op)
+    if any(type(item) is not str for item in value):
+        raise ProtocolError(f"channel: {op}: {name}: expected a list of texts")
+    return value
+
+
+def denial_of(decision: Decision, key: str) -> Denial:
+    """A policy's refusal as it is recorded and reported."""
+    return Denial(key, decision.target, decision.reason, rule=rule_text(decision), fix=decision.fix or None)
+
+
+def rule_text(decision: Decision) -> str | None:
+    """The rule that a decision rests on, with its place."""
+    rule = decision.rule
+    return None if rule is None else f"{rule.where}: {rule}"
+
+
+def denial_text(denial: Denial, policy: str) -> str:
+    """The one line that the agent's exception shows; `policy` is the policy file as the user named it."""
+    from agentbox.policy.forms.path import denied_text
+
+    return denied_text(denial.key, denial.target, denial.reason, denial.fix or "", policy)
+
+
+def executable(path: str) -> bool:
+    """True for a file that execve(2) could start."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)

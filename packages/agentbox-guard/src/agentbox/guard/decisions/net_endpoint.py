@@ -1,0 +1,79 @@
+"""`net.connect`, `net.send`, `net.bind`: one address and port, or one socket path, against the `net:` rules.
+
+An address is allowed by a rule that names it, or because an allowed name led to it in this run; a name alone never
+opens an address.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from agentbox.guard.context import show_path
+from agentbox.guard.decisions._base import Desk, Verdict, denial_of, member
+from agentbox.guard.names import literal
+from agentbox.guard.paths import resolve, within
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_ANY = {"inet": "0.0.0.0", "inet6": "::"}
+
+
+class Endpoint:
+    """Args: `family` (`inet` or `inet6`), `address` and `port`; or `path` for a unix socket (a NUL or `@` in front: an
+    abstract name).
+    """
+
+    def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
+        if "path" in args:
+            return _unix(op, member(args, "path", str, op), pid, desk)
+        family = member(args, "family", str, op)
+        host, port = member(args, "address", str, op), member(args, "port", int, op)
+        if family not in _ANY:
+            verdict = Verdict({"family": family})
+            verdict.denial = Denial("net", f"socket family {family}", "only TCP, UDP and unix sockets can be allowed")
+            return verdict
+        return _inet(op, host or _ANY[family], port, desk)
+
+    def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
+        """Nothing takes time here."""
+
+
+def _inet(op: str, host: str, port: int, desk: Desk) -> Verdict:
+    address = literal(host)
+    verdict = Verdict({"host": address or host, "address": address, "port": port})
+    decision = desk.policy.decide("net", address or host, port)
+    if not address:
+        denial = denial_of(decision, "net")
+        verdict.denial = Denial(
+            "net", denial.target, "it was not resolved, and only an address can be decided", fix=denial.fix
+        )
+    elif not decision.allowed:
+        name = "" if op == "net.bind" else desk.names.behind(address, port)
+        if name:
+            verdict.args["host"] = name
+        else:
+            verdict.denial = denial_of(decision, "net")
+    return verdict
+
+
+def _unix(op: str, path: str, pid: int, desk: Desk) -> Verdict:
+    if path[:1] in ("", "\0", "@"):
+        real = "@" + path[1:]
+    else:
+        try:
+            real = resolve(path, desk.cwd, pid)
+        except OSError as error:
+            verdict = Verdict({"path": path})
+            verdict.missing = error.errno or errno.ELOOP
+            return verdict
+    verdict = Verdict({"path": show_path(real, desk.private)})
+    if real == desk.channel and op == "net.connect":
+        verdict.quiet = True
+    elif not within(real, list(desk.private.values())):
+        decision = desk.policy.decide("net", "unix:" + real)
+        if not decision.allowed:
+            verdict.denial = denial_of(decision, "net")
+    return verdict

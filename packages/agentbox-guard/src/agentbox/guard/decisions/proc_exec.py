@@ -1,0 +1,98 @@
+"""`proc.exec`: which program is really started, whether a rule allows it, and whether its guard could come up.
+
+The name that the agent gives is never compared with anything: only the resolved file and the interpreter behind it are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard.context import show_path
+from agentbox.guard.decisions._base import Desk, Verdict, denial_of, executable, member, rule_text, texts
+from agentbox.guard.errors import GuardError
+from agentbox.guard.launch import find_command
+from agentbox.guard.paths import resolve, within
+from agentbox.guard.runtimes import _flags
+from agentbox.guard.runtimes.python import interpreter
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Exec:
+    """Args: `file` (as the kernel gets it; a bare name is looked up in the run's PATH), `argv`, `cwd`, `env_ok`."""
+
+    def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
+        file = member(args, "file", str, op)
+        argv = texts(args, "argv", op)
+        cwd = member(args, "cwd", str, op)
+        env_ok = member(args, "env_ok", bool, op)
+        return decide(file, argv, cwd, env_ok, pid, desk)
+
+    def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
+        verdict.args["sha256"] = digest(verdict.args["_file"], desk)
+
+
+def decide(file: str, argv: list[str], cwd: str, env_ok: bool, pid: int, desk: Desk) -> Verdict:
+    """Decide a start; the verdict's args are those of `proc.exec` without `sha256`, plus `_file` (resolved)."""
+    cwd = os.path.join(desk.cwd, cwd)
+    try:
+        written = file if "/" in file else find_command(file, cwd, desk.environ.get("PATH", ""))
+        written = os.path.join(cwd, written)
+        real = resolve(written, cwd, pid)
+    except (OSError, GuardError):
+        return _missing(file, argv, cwd, desk, errno.ENOENT)
+    if not os.path.isfile(real):
+        return _missing(real, argv, cwd, desk, errno.EACCES if os.path.exists(real) else errno.ENOENT)
+    verdict = Verdict(_recorded(real, argv, cwd, desk))
+    verdict.args["_file"] = real
+    verdict.slow = True
+    decision = desk.policy.decide("exec", real, argv)
+    target = " ".join([real, *argv[1:]])
+    if not decision.allowed:
+        verdict.denial = denial_of(decision, "exec")
+    elif within(real, desk.hidden):
+        verdict.denial = Denial("exec", target, "it is agentbox's own record of this run")
+    elif executable(real):
+        problem = _guard_problem(written, argv, cwd, env_ok, desk)
+        if problem:
+            verdict.denial = Denial("exec", target, problem, rule=rule_text(decision))
+    return verdict
+
+
+def digest(file: str, desk: Desk) -> str | None:
+    """The program's content; None for one that may be started but not read (mode 0111)."""
+    try:
+        return desk.hashes.file(file)
+    except OSError:
+        return None
+
+
+def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk) -> str:
+    """Why a Python program would run without a guard, or ""."""
+    found = interpreter(file, argv or [file], cwd, desk.environ.get("PATH", ""))
+    if found is None:
+        return ""
+    problem = found.problem or _flags.read(found.words).problem
+    if problem:
+        return f"a Python program must run guarded: {problem}"
+    if not env_ok:
+        return "a Python program must run guarded: its environment lacks the guard's variables (pass os.environ on)"
+    return ""
+
+
+def _recorded(real: str, argv: list[str], cwd: str, desk: Desk) -> dict[str, Any]:
+    return {
+        "file": show_path(real, desk.private),
+        "argv": [show_path(word, desk.private) for word in argv],
+        "cwd": show_path(cwd, desk.private),
+    }
+
+
+def _missing(file: str, argv: list[str], cwd: str, desk: Desk, code: int) -> Verdict:
+    verdict = Verdict(_recorded(file, argv, cwd, desk))
+    verdict.missing = code
+    return verdict

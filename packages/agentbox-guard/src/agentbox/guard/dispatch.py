@@ -1,0 +1,323 @@
+"""What each line of the channel means: processes that start, acts that are announced, questions that are decided, SDK
+calls that are made.
+
+It runs on the loop thread and is the only caller of the session. Slow work goes to threads and comes back here to be
+recorded and answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard import channel
+from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
+from agentbox.guard.decisions import DECIDERS, Verdict, denial_text
+from agentbox.guard.effects import EFFECTS
+from agentbox.guard.errors import ProtocolError
+from agentbox.guard.session import Denial, Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from agentbox.guard.connections import Connection, Process, Processes
+    from agentbox.guard.decisions import Desk
+    from agentbox.guard.decisions._base import Decider
+    from agentbox.guard.effects._base import Effect
+    from agentbox.guard.gate import Gate
+    from agentbox.guard.jobs import Jobs
+    from agentbox.guard.services import RunServices
+    from agentbox.guard.session import Session
+
+_PATHS = ("path", "to", "file", "cwd")
+_PLAIN_WELCOME = channel.welcome("sdk", {})
+
+
+class Dispatcher:
+    """Give it `answer` (how a line is sent to a connection) before the first line comes."""
+
+    def __init__(
+        self,
+        session: Session,
+        desk: Desk,
+        processes: Processes,
+        jobs: Jobs,
+        gate: Gate,
+        *,
+        services: Callable[[int], RunServices],
+        welcome: dict[str, Any],
+    ) -> None:
+        self.answer: Callable[[Connection, bytes], None]
+        self._session = session
+        self._desk = desk
+        self._processes = processes
+        self._jobs = jobs
+        self._gate = gate
+        self._services = services
+        self._observing = session.mode == "observe"
+        self._welcome = channel.welcome("guard", welcome)
+        self.armed: set[int] = set()
+        """The pids whose guard is live."""
+
+    # --- what the loop calls ---
+
+    def tell(self, connection: Connection, line: dict[str, Any]) -> None:
+        """Handle a hello or a one-way line. Raises `ProtocolError`."""
+        kind = line["t"]
+        if kind == "hello":
+            self._hello(connection, line)
+            return
+        process = self._process(connection, kind)
+        if kind == "armed":
+            process.armed = True
+            self.armed.add(process.pid)
+            self._introduce(process)
+            return
+        event = self._event(connection, line)
+        if kind == "event":
+            self._session.observe(event)
+            return
+        denial = Denial(line["key"], line["target"], line["reason"], rule=line["rule"], fix=line["fix"])
+        denial.enforced = not self._observing
+        self._session.deny(event, denial)
+
+    def question(self, connection: Connection, line: dict[str, Any]) -> None:
+        """Handle an `ask` or a `call`. Raises `ProtocolError`."""
+        event = self._event(connection, line)
+        if line["t"] == "call":
+            self._call(connection, line["id"], event)
+        elif event.op in DECIDERS:
+            self._ask(connection, line["id"], event, DECIDERS[event.op])
+        elif event.op in channel.ANNOUNCED:
+            self._ask_file(connection, line["id"], event)
+        else:
+            raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
+
+    def flush(self) -> None:
+        """The end of a batch."""
+        self._session.flush()
+
+    # --- processes ---
+
+    def _hello(self, connection: Connection, line: dict[str, Any]) -> None:
+        if connection.process is not None:
+            raise ProtocolError(f"channel: got a second hello on one connection of process {connection.pid}")
+        connection.process = self._processes.hello(connection.pid, line)
+        full = line["role"] == "guard" and line.get("resume") is not True
+        self.answer(connection, self._welcome if full else _PLAIN_WELCOME)
+
+    def _process(self, connection: Connection, kind: str) -> Process:
+        if connection.process is None:
+            raise ProtocolError(f"channel: got {kind} before hello from process {connection.pid}")
+        return connection.process
+
+    def _introduce(self, process: Process) -> None:
+        """Tell the session of a process once: when it is armed, or at its first act (a fork inherits a live guard)."""
+        if process.told:
+            return
+        process.told = True
+        args = {
+            "process": process.number,
+            "parent": process.parent,
+            "runtime": process.runtime,
+            "version": process.version,
+            "executable": process.executable,
+        }
+        self._session.process(Event("process.start", args, lane=f"{process.number}.0", pid=process.pid))
+
+    def _event(self, connection: Connection, line: dict[str, Any]) -> Event:
+        process = self._process(connection, line["t"])
+        self._introduce(process)
+        asked = line["t"] == "call" or (line["t"] == "ask" and line["op"] in DECIDERS)
+        return Event(
+            line["op"],
+            line["args"] if asked else _shown(line["args"], self._desk.private),
+            lane=process.lane(line["thread"], line.get("task")),
+            pid=process.pid,
+            site=line.get("site", ""),
+        )
+
+    # --- asked operations ---
+
+    def _ask_file(self, connection: Connection, number: int, event: Event) -> None:
+        def go() -> None:
+            self._session.observe(event)
+            self.answer(connection, channel.allowed(number, {}))
+
+        if event.op in channel.WRITES and not str(event.args.get("path", "")).startswith("$"):
+            self._gate.before(event, go, self._stop_asking(connection, number))
+        else:
+            go()
+
+    def _stop_asking(self, connection: Connection, number: int) -> Callable[[str], None]:
+        return lambda text: self.answer(connection, channel.refused(number, text, errno.EPERM))
+
+    def _ask(self, connection: Connection, number: int, event: Event, decider: Decider) -> None:
+        verdict = decider.decide(event.op, event.args, connection.pid, self._desk)
+        event.args = verdict.args
+        if verdict.missing or (verdict.quiet and verdict.denial is None):
+            self._conclude(connection, number, event, verdict)
+            return
+        if verdict.denial is not None and not self._observing:
+            self._conclude(connection, number, event, verdict)
+            return
+        answer = self._session.consult(_public(event))
+        if answer is not None:
+            self.answer(connection, channel.encode({"t": "verdict", "id": number, **answer}))
+            return
+
+        def conclude(outcome: Any = None) -> None:
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._conclude(connection, number, event, verdict)
+
+        def go() -> None:
+            if verdict.slow:
+                self._jobs.run(lambda: decider.complete(verdict, connection.pid, self._desk), conclude)
+            else:
+                conclude()
+
+        if event.op == "proc.exec":
+            self._gate.before(event, go, self._stop_asking(connection, number))
+        else:
+            go()
+
+    def _conclude(self, connection: Connection, number: int, event: Event, verdict: Verdict) -> None:
+        if verdict.missing:
+            self.answer(connection, channel.refused(number, os.strerror(verdict.missing), verdict.missing))
+            return
+        denial = verdict.denial
+        if denial is not None:
+            denial.enforced = not self._observing
+            self._session.deny(_public(event), denial)
+            if denial.enforced:
+                text = denial_text(denial, self._desk.policy.name)
+                self.answer(connection, channel.refused(number, text, verdict.code))
+                return
+        elif not verdict.quiet:
+            self._session.observe(_public(event))
+        self.answer(connection, channel.allowed(number, verdict.value))
+
+    # --- SDK calls ---
+
+    def _call(self, connection: Connection, number: int, event: Event) -> None:
+        effect = EFFECTS.get(event.op)
+
+        def answer(result: dict[str, Any]) -> None:
+            self.answer(connection, channel.result(number, result))
+
+        if effect is None:
+            answer(_error("usage", f"{event.op[:60]}: no such call"))
+            return
+        context = EffectContext(
+            self._desk.policy,
+            self._services(connection.pid),
+            cwd=working_directory(connection.pid, self._desk.cwd),
+            environ=self._desk.environ,
+            writable=self._desk.private,
+            observing=self._observing,
+            pid=connection.pid,
+        )
+        try:
+            args = effect.normalise(event.args, context)
+        except EffectUsage as error:
+            answer(_error("usage", str(error)))
+            return
+        except EffectDenied as error:
+            self._session.deny(_public(event), error.denial)
+            answer(_error("denied", denial_text(error.denial, self._desk.policy.name), errno=errno.EACCES))
+            return
+        except OSError as error:
+            answer(_error("os", error.strerror or str(error), errno=error.errno or errno.EIO))
+            return
+        event.args = args
+        for denial in context.denials:
+            self._session.deny(_public(event), denial)
+        context.denials.clear()
+        if effect.mutates and not str(args.get("path", "")).startswith("$"):
+            self._gate.before(
+                event,
+                lambda: self._perform(answer, event, effect, context),
+                lambda text: answer(_error("checkpoint", text)),
+            )
+        else:
+            self._perform(answer, event, effect, context)
+
+    def _perform(
+        self, answer: Callable[[dict[str, Any]], None], event: Event, effect: Effect, context: EffectContext
+    ) -> None:
+        args = event.args
+        public = _public(event)
+        served = self._session.begin(public, effect)
+        if served is not None:
+            self._repeat_denials(public, served)
+            answer(served)
+            return
+
+        def done(outcome: Any) -> None:
+            result = self._outcome(outcome, context)
+            self._repeat_denials(public, result)
+            self._session.complete(public, effect, result)
+            answer(result)
+
+        def work() -> Any:
+            return effect.perform(args, context)
+
+        if effect.slow:
+            self._jobs.run(work, done)
+            return
+        try:
+            outcome: Any = work()
+        except EffectDenied as error:
+            outcome = error
+        done(outcome)
+
+    def _outcome(self, outcome: Any, context: EffectContext) -> dict[str, Any]:
+        """The result of an effect. What was refused midway (a redirect) is in `denied`, so that a replay can tell of it
+        as well.
+        """
+        denials = [*context.denials]
+        if isinstance(outcome, EffectDenied):
+            text = denial_text(outcome.denial, self._desk.policy.name)
+            denials.append(outcome.denial)
+            outcome = _error("denied", text, errno=errno.EACCES)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        result: dict[str, Any] = dict(outcome)
+        if denials:
+            result["denied"] = [{name: getattr(denial, name) for name in Denial.__slots__} for denial in denials]
+        return result
+
+    def _repeat_denials(self, event: Event, result: dict[str, Any]) -> None:
+        for facts in result.get("denied", ()):
+            denial = Denial(facts["key"], facts["target"], facts["reason"], rule=facts["rule"], fix=facts["fix"])
+            denial.enforced = facts["enforced"]
+            self._session.deny(event, denial)
+
+
+def working_directory(pid: int, default: str) -> str:
+    """Where a process is now, as the kernel says; what it says itself is not asked."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return default
+
+
+def _shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
+    """Args as they are recorded: the private folders, which are elsewhere in every run, by their names."""
+    for name in _PATHS:
+        if type(args.get(name)) is str:
+            args[name] = show_path(args[name], private)
+    return args
+
+
+def _error(kind: str, text: str, **more: int) -> dict[str, Any]:
+    return {"error": {"type": kind, "text": text, **more}}
+
+
+def _public(event: Event) -> Event:
+    """The event as a session may see it: members that start with `_` are for the supervisor's own use."""
+    args = {name: value for name, value in event.args.items() if not name.startswith("_")}
+    return Event(event.op, args, lane=event.lane, pid=event.pid, src=event.src, site=event.site)

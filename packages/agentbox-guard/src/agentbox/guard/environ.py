@@ -1,0 +1,41 @@
+"""What the agent's environment is made of: a safe few, what the policy's `env:` rules allow, private folders, the
+guard's own.
+
+Never passes what the policy package says is never passed (LD_*, PYTHON*, ...): `Policy.decide` refuses those whatever
+the rules say.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentbox.policy import Policy
+
+SAFE = frozenset({"PATH", "LANG", "LANGUAGE", "TERM", "TZ"})
+SAFE_PREFIXES = ("LC_",)
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def build(
+    policy: Policy, base: Mapping[str, str], private: Mapping[str, str], guard: Mapping[str, str]
+) -> dict[str, str]:
+    """The agent's environment.
+
+    `base` is the user's environment, `private` the run's folders (`TMPDIR`, `HOME`), `guard` what every process of the
+    run must carry. A rule may give the agent the user's HOME, never the user's TMPDIR.
+    """
+    environ = dict(private)
+    for name, value in base.items():
+        if _is_safe(name, base) or (name != "TMPDIR" and policy.decide("env", name).allowed):
+            environ[name] = value
+    environ.setdefault("PATH", DEFAULT_PATH)
+    environ.update(guard)
+    return environ
+
+
+def _is_safe(name: str, base: Mapping[str, str]) -> bool:
+    if name == "VIRTUAL_ENV":  # says nothing that PATH does not say when the environment is active
+        return base[name] + "/bin" in base.get("PATH", "").split(":")
+    return name in SAFE or name.startswith(SAFE_PREFIXES)

@@ -1,0 +1,101 @@
+"""Slow work in threads, whose results come back to the loop thread in the order in which they are ready.
+
+A job never touches the session, the trace or a connection; only the function that takes its result does, on the loop
+thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MOST_THREADS = 256
+"""More slow calls than this at once wait for a thread; far above what an honest agent does."""
+
+
+class Jobs:
+    """Register `wake` for reading in the loop and call `collect` when it is readable."""
+
+    __slots__ = ("_done", "_lock", "_threads", "_waiting", "_writer", "running", "wake")
+
+    def __init__(self) -> None:
+        self.wake, self._writer = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(self._writer, False)
+        self.running = 0
+        self._threads = 0
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+
+    def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run `work` in a thread, then `then` on the loop thread with its result or the exception that it raised."""
+        self.running += 1
+        with self._lock:
+            self._waiting.append((work, then))
+            if self._threads >= MOST_THREADS:
+                return
+            self._threads += 1
+        try:
+            threading.Thread(target=self._work, name="agentbox-job", daemon=True).start()
+        except RuntimeError:  # no more threads to be had: the ones that run will get to it, or it is done here
+            with self._lock:
+                self._threads -= 1
+                alone = self._threads == 0
+            if alone:
+                self._work_here()
+
+    def post(self, then: Callable[[Any], None], value: Any) -> None:
+        """Have `then(value)` called on the loop thread; from any thread."""
+        self._done.append((then, value))
+        try:
+            os.write(self._writer, b"\0")
+        except OSError:
+            pass  # full: the loop is woken anyway
+
+    def collect(self) -> None:
+        """Hand over the results that are ready; on the loop thread."""
+        try:
+            while os.read(self.wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._done:
+            then, value = self._done.popleft()
+            then(value)
+
+    def close(self) -> None:
+        """Close the descriptors; results that come later are dropped."""
+        os.close(self.wake)
+        writer, self._writer = self._writer, -1
+        os.close(writer)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                work, then = self._waiting.popleft()
+            self._do(work, then)
+
+    def _work_here(self) -> None:
+        while self._waiting:
+            self._do(*self._waiting.popleft())
+
+    def _do(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        try:
+            value = work()
+        except Exception as error:
+            value = error
+        self.post(lambda result: self._finish(then, result), value)
+
+    def _finish(self, then: Callable[[Any], None], value: Any) -> None:
+        self.running -= 1
+        then(value)

@@ -1,0 +1,172 @@
+"""Starting the agent: find the command, fork, put the child in order, exec, and learn at once whether that worked.
+
+The child runs as little as it can between fork and exec, and nothing of the supervisor's (descriptors, handlers, masks)
+reaches the agent.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import os
+import sys
+
+from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, GuardFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Never
+
+    from agentbox.guard.options import Scratch
+
+_CANNOT_PREPARE = 0  # in place of an errno: the child could not be put in order, text follows
+
+
+def find_command(name: str, cwd: str, path: str) -> str:
+    """The file that a command names, absolute but with its links as written (a virtual environment is found by its
+    link).
+
+    `name` with a slash is taken relative to `cwd`, else looked for in `path` (a PATH value). Raises `CommandNotFound`
+    or `CommandNotExecutable`.
+    """
+    if not name:
+        raise CommandNotFound("command: got an empty name, expected a program")
+    if "/" in name:
+        candidates = [os.path.join(cwd, name)]
+    else:
+        candidates = [os.path.join(cwd, folder, name) for folder in path.split(":")]
+    present = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return os.path.normpath(candidate) if "/../" not in candidate else candidate
+            present = present or candidate
+        elif "/" in name and os.path.exists(candidate):
+            raise CommandNotExecutable(f"{name}: is a directory" if os.path.isdir(candidate) else f"{name}: not a file")
+    if present:
+        raise CommandNotExecutable(f"{name}: not executable", f"chmod +x {present}, or name its interpreter")
+    raise CommandNotFound(
+        f"{name}: command not found", "" if "/" in name else "looked in PATH; name the file with its folder"
+    )
+
+
+class Child:
+    """A started process: its `pid`, and `pidfd` (readable when it ended; -1 where the system has none)."""
+
+    __slots__ = ("pid", "pidfd")
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.pidfd = -1
+        if hasattr(os, "pidfd_open"):
+            try:
+                self.pidfd = os.pidfd_open(pid)
+            except OSError:
+                pass  # before Linux 5.3: the loop learns of the end by SIGCHLD
+
+
+def start(
+    file: str,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: str,
+    *,
+    mask: Iterable[int] = (),
+    scratch: Scratch | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> tuple[Child, int]:
+    """Fork and exec `file`; returns the child and the descriptor to give to `confirm`, which must follow.
+
+    The child stays in the caller's process group and terminal session, keeps descriptors 0 to 2, loses all others, gets
+    the default actions for the signals that Python ignores and the signal `mask` that agentbox was started with, and
+    dies with the supervisor (`PR_SET_PDEATHSIG`). `prepare` (kernel layers) runs last, after `scratch.enter()`. Call it
+    before any thread is started.
+    """
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _child(file, argv, environ, cwd, mask, scratch, prepare, writer, parent)
+    os.close(writer)
+    return Child(pid), reader
+
+
+def confirm(child: Child, reader: int, name: str) -> None:
+    """Wait until the child's exec has happened. Raises `CommandNotFound`, `CommandNotExecutable` or `GuardFailed` if it
+    did not.
+    """
+    report = b""
+    while chunk := os.read(reader, 4096):
+        report += chunk
+    os.close(reader)
+    if not report:
+        return
+    os.waitpid(child.pid, 0)
+    if child.pidfd >= 0:
+        os.close(child.pidfd)
+    number, _, text = report.decode("utf-8", "replace").partition(" ")
+    code = int(number)
+    if code == _CANNOT_PREPARE:
+        raise GuardFailed(f"{name}: cannot be confined: {text}")
+    if code == errno.ENOENT:
+        raise CommandNotFound(f"{name}: not found, or its interpreter is not there")
+    if code == errno.ENOEXEC:
+        raise CommandNotExecutable(
+            f"{name}: not a program", 'a script needs a first line such as "#!/usr/bin/env python3"'
+        )
+    raise CommandNotExecutable(f"{name}: cannot be executed: {text}")
+
+
+def _child(
+    file: str,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: str,
+    mask: Iterable[int],
+    scratch: Scratch | None,
+    prepare: Callable[[], None] | None,
+    writer: int,
+    parent: int,
+) -> Never:
+    code = _CANNOT_PREPARE
+    try:
+        if sys.platform == "linux":
+            from agentbox.guard.kernel import _syscalls
+
+            _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(70)
+        if scratch is not None:
+            scratch.enter()
+        os.chdir(cwd)
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(number, _signal.SIG_DFL)
+        if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        os.closerange(3, writer)
+        os.closerange(writer + 1, _descriptor_limit())
+        if prepare is not None:
+            prepare()
+        code = errno.EINVAL
+        os.execve(file, list(argv), dict(environ))
+    except OSError as error:
+        text = error.strerror or str(error)
+        number = error.errno if code != _CANNOT_PREPARE else code
+        os.write(writer, f"{number} {text}".encode("utf-8", "replace"))
+    except BaseException as error:
+        os.write(writer, f"{code} {type(error).__name__}: {error}".encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
+
+
+def _descriptor_limit() -> int:
+    """Above every descriptor that can be open; close_range(2) (Linux 5.9) makes the size of the range free."""
+    try:
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    except (ImportError, OSError, ValueError):
+        return 1 << 20
+    return 1 << 20 if hard == resource.RLIM_INFINITY else max(int(hard), 1 << 20)

@@ -1,0 +1,77 @@
+"""Host names: looked up once for an allowed name, pinned for the run, and never led to an address that only the machine
+itself should reach.
+
+It makes queries only for names that the caller has already found allowed.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.policy import Policy
+
+
+def literal(host: str) -> str:
+    """`host` as a plain IP address when it is one in any spelling that the C library takes, else "".
+
+    `127.1` and `0x7f000001` are 127.0.0.1 (inet_aton(3)), an IPv4-mapped IPv6 address is its IPv4 address, an empty
+    host is any address.
+    """
+    if host in ("", "<broadcast>"):  # CPython Modules/socketmodule.c, setipaddr
+        return "0.0.0.0" if not host else "255.255.255.255"
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except (OSError, ValueError):
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return ""
+    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
+        return socket.inet_ntoa(packed[12:])
+    return socket.inet_ntop(socket.AF_INET6, packed)
+
+
+def key(host: str) -> str:
+    """What names the same host: case and the final dot do not count (RFC 4343)."""
+    return host.rstrip(".").lower()
+
+
+class Names:
+    """The run's names. `look_up` may be called from any thread; the rest reads what it has pinned."""
+
+    __slots__ = ("_lock", "_pins", "_policy")
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._pins: dict[str, tuple[str, ...]] = {}
+        self._lock = threading.Lock()
+
+    def look_up(self, host: str) -> tuple[str, ...]:
+        """All addresses of an allowed name, from the first look-up of the run. Raises `OSError` (`socket.gaierror`)."""
+        name = key(host)
+        known = self._pins.get(name)
+        if known is not None:
+            return known
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except UnicodeError:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
+        found = tuple(dict.fromkeys(literal(str(answer[4][0])) for answer in answers))
+        with self._lock:
+            return self._pins.setdefault(name, found)
+
+    def usable(self, host: str, port: int | None, addresses: tuple[str, ...]) -> list[str]:
+        """Those of a name's addresses that it may lead to: into this machine or a private network only where a rule
+        says so.
+        """
+        return [address for address in addresses if self._policy.decide("net", host, port, address).allowed]
+
+    def behind(self, address: str, port: int) -> str:
+        """The allowed name that has led to `address` in this run, when its rule takes `port`; else ""."""
+        for name, addresses in list(self._pins.items()):
+            if address in addresses and self._policy.decide("net", name, port, address).allowed:
+                return name
+        return ""

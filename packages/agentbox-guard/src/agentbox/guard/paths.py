@@ -1,0 +1,54 @@
+"""Names to objects: walks a path part by part as the kernel would for the asking process. It opens nothing and decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+MOST_LINKS = 40  # path_resolution(7): the kernel gives up after 40 symbolic links
+
+
+def resolve(path: str, cwd: str, pid: int) -> str:
+    """The absolute object that `path` names for process `pid`: links followed, parts that do not exist kept as written.
+
+    `/proc/self` and `/proc/thread-self` are those of `pid` (0: the caller's own). Raises `OSError` (ELOOP) on a circle
+    of links.
+    """
+    waiting = _parts(os.path.join(cwd, path))
+    done = ""
+    links = 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        if done == "/proc" and pid and part in ("self", "thread-self"):
+            done = f"/proc/{pid}"
+            continue
+        here = f"{done}/{part}"
+        try:
+            target = os.readlink(here)
+        except OSError:
+            done = here
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if target.startswith("/"):
+            done = ""
+        elif here.startswith("/proc/") and ":" in target:
+            done = here  # pipe:[1], socket:[2]: an object without a path
+            continue
+        waiting.extend(_parts(target))
+    return done or "/"
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def within(path: str, trees: tuple[str, ...] | list[str]) -> bool:
+    """True if `path` is one of `trees` or lies below one; all resolved."""
+    return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)

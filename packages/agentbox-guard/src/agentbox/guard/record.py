@@ -1,0 +1,156 @@
+"""The session that records: every event becomes a line of the trace, in the order in which the loop tells of it.
+
+It decides nothing and holds nothing back: what it cannot write raises, and the run ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agentbox.guard import report
+from agentbox.trace import Redactor, TraceWriter, rotate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from agentbox.guard.options import RunOptions
+    from agentbox.guard.session import Denial, EffectFacts, Ended, Event
+
+MOST_STATES = 10_000
+"""Paths whose final state is written at the end; a run that writes more files says so in its last `fs.state` line."""
+_SYNC_EVERY = 1.0  # seconds: what a power cut may take
+_WROTE = {
+    "fs.write": ("path",),
+    "fs.truncate": ("path",),
+    "fs.remove": ("path",),
+    "fs.rename": ("path", "to"),
+    "fs.link": ("to",),
+    "fs.symlink": ("to",),
+}
+"""The operations that change what a path holds, and the args that name it."""
+
+
+class RecordSession:
+    """Implements `agentbox.guard.session.Session` over a `TraceWriter`; a trace that is there already is moved to
+    `.prev`.
+
+    Raises `TraceError` where no trace can be made. `environ` is the agent's environment: its secrets are kept out of
+    the trace.
+    """
+
+    ask = "none"
+
+    __slots__ = ("_denials", "_next_sync", "_options", "_states", "_states_cut", "_writer", "mode")
+
+    def __init__(self, options: RunOptions, environ: Mapping[str, str]) -> None:
+        self.mode = options.mode
+        self._options = options
+        path = os.path.join(options.cwd, options.trace)
+        rotate(path)
+        self._writer = TraceWriter.create(path, redactor=Redactor(environ))
+        self._states: dict[str, None] = {}
+        self._states_cut = False
+        self._denials = report.Denials()
+        self._next_sync = 0.0
+        if self.mode == "observe":
+            options.say(report.OBSERVING)
+
+    def start(self, header: dict[str, Any]) -> None:
+        self._writer.append("meta", "run.start", args=header, src="supervisor")
+        self._next_sync = time.monotonic() + _SYNC_EVERY
+
+    def process(self, event: Event) -> None:
+        self._append("meta", event)
+
+    def observe(self, event: Event) -> None:
+        self._append("observe", event)
+        for name in _WROTE.get(event.op, ()):
+            self._note_state(event.args.get(name))
+
+    def deny(self, event: Event, denial: Denial) -> None:
+        more = {name: getattr(denial, name) for name in ("key", "target", "rule", "reason", "fix", "enforced")}
+        self._append("deny", event, more=more)
+        self._denials.add(denial)
+
+    def consult(self, event: Event) -> None:
+        """Recording answers nothing in the system's place."""
+
+    def begin(self, event: Event, effect: EffectFacts) -> None:
+        if effect.irreversible:
+            args = {"op": event.op, "args": self._bodies(event.args)}
+            self._writer.append("meta", "effect.begin", args=args, lane=event.lane, pid=event.pid, src=event.src)
+            self._writer.flush()
+
+    def complete(self, event: Event, effect: EffectFacts, result: dict[str, Any]) -> None:
+        self._append("effect", event, result=self._bodies(result))
+
+    def flush(self) -> None:
+        self._writer.flush()
+        if time.monotonic() >= self._next_sync:
+            self._writer.sync()
+            self._next_sync = time.monotonic() + _SYNC_EVERY
+
+    def finish(self, ended: Ended) -> int:
+        for path in self._states:
+            self._writer.append("meta", "fs.state", args={"path": path, "sha256": _state(path)}, src="supervisor")
+        if self._states_cut:
+            args = {"path": "", "sha256": "", "cut": True, "most": MOST_STATES}
+            self._writer.append("meta", "fs.state", args=args, src="supervisor")
+        head = self._writer.seal(ended.status, duration=ended.duration, signal=ended.signal, failure=ended.failure)
+        say = self._options.say
+        for line in self._denials.lines():
+            say(line)
+        if self.mode == "observe":
+            say(report.OBSERVED)
+        say(f"head {head}")
+        say(report.summary(self._writer.counts, self._options.trace))
+        return ended.status
+
+    def _append(
+        self, kind: str, event: Event, *, result: dict[str, Any] | None = None, more: dict[str, Any] | None = None
+    ) -> None:
+        extra = {"site": event.site, **(more or {})} if event.site else more
+        self._writer.append(
+            kind,
+            event.op,
+            args=self._bodies(event.args),
+            result=result,
+            lane=event.lane,
+            pid=event.pid,
+            src=event.src,
+            extra=extra,
+        )
+
+    def _bodies(self, members: dict[str, Any]) -> dict[str, Any]:
+        """The members with every body in the form of the trace."""
+        if not any(type(value) is bytes for value in members.values()):
+            return members
+        return {n: self._writer.body(v) if type(v) is bytes else v for n, v in members.items()}
+
+    def _note_state(self, path: Any) -> None:
+        if type(path) is not str or not path.startswith("/") or path in self._states:
+            return
+        if len(self._states) < MOST_STATES:
+            self._states[path] = None
+        else:
+            self._states_cut = True
+
+
+def _state(path: str) -> str:
+    """What is at a path: the sha256 of a file, `absent`, or what else it is."""
+    import hashlib
+    import stat
+
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode):
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    return "directory" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "special"

@@ -1,0 +1,59 @@
+"""What the user reads at the end of a run: what was recorded, and what was refused and how to allow it. It only words
+things.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agentbox.guard.session import Denial
+
+MOST_SHOWN = 10
+"""Different denials that are named at the end; the trace has them all."""
+OBSERVING = "OBSERVE MODE: nothing is enforced; what the policy would deny is recorded and let pass"
+OBSERVED = "OBSERVE MODE: nothing was enforced; run without --observe to enforce the policy"
+
+
+class Denials:
+    """The denials of a run, counted by what was refused; memory stays flat however many there are."""
+
+    __slots__ = ("_left_out", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], list[object]] = {}
+        self._left_out = 0
+
+    def add(self, denial: Denial) -> None:
+        """Count one."""
+        key = (denial.key, denial.target)
+        seen = self._seen.get(key)
+        if seen is not None:
+            seen[0] = int(str(seen[0])) + 1
+        elif len(self._seen) < MOST_SHOWN:
+            self._seen[key] = [1, denial.reason, denial.fix, denial.enforced]
+        else:
+            self._left_out += 1
+
+    def lines(self) -> Iterator[str]:
+        """One line for each, without prefix."""
+        for (key, target), (count, reason, fix, enforced) in self._seen.items():
+            verb = "denied" if enforced else "would deny"
+            times = f" ({count} times)" if count != 1 else ""
+            way = f"; to allow it: {fix}" if fix else ""
+            yield f"{verb} {key} {shown(target)}{times}: {reason}{way}"
+        if self._left_out:
+            yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
+
+
+def summary(counts: Mapping[str, int], trace: str) -> str:
+    """The last line of a recorded run, without prefix."""
+    effects, observations, denials = counts["effect"], counts["observe"], counts["deny"]
+    return f"recorded {effects} effects, {observations} observations, {denials} denials -> {shown(trace)}"
+
+
+def shown(text: str) -> str:
+    """Text of the agent's choice as one printable line of bounded length."""
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= 200 else text[:197] + "..."

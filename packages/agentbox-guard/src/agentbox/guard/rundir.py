@@ -1,0 +1,139 @@
+"""The run's private folder: the channel's socket, TMPDIR and HOME, locked for as long as the supervisor lives.
+
+Never removes a folder whose supervisor may still be alive: the lock, not the age, says who is dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from agentbox.guard.errors import CannotCreate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOCKET_LIMIT = 107
+"""Longest path of a unix socket in bytes: `sun_path` of unix(7) is 108 with its NUL."""
+_UNLOCKED_GRACE = 60.0  # seconds: between mkdir and flock of another run that is just starting
+
+
+class RunDir:
+    """One run's folder, mode 0700, in the system's temporary directory; `remove` it when every process of the run is
+    gone.
+    """
+
+    __slots__ = ("_lock", "channel", "home", "path", "tmp")
+
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self.channel = path + "/channel"
+        self.tmp = path + "/tmp"
+        self.home = path + "/home"
+        self._lock = lock
+
+    @classmethod
+    def make(cls, environ: Mapping[str, str]) -> RunDir:
+        """Make and lock a new folder. Raises `CannotCreate` when no temporary directory takes one."""
+        trouble = "no temporary directory"
+        for base in _bases(environ):
+            path = f"{base}/{_prefix()}{os.urandom(6).hex()}"
+            if len(os.fsencode(path)) + len("/channel") > SOCKET_LIMIT:
+                trouble = f"{base} is too long a path for a socket"
+                continue
+            try:
+                os.mkdir(path, 0o700)
+                lock = os.open(path + "/lock", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.mkdir(path + "/tmp", 0o700)
+                os.mkdir(path + "/home", 0o700)
+            except OSError as error:
+                trouble = f"{base}: {error.strerror}"
+                continue
+            return cls(path, lock)
+        raise CannotCreate(
+            f"cannot make the run's private folder: {trouble}", "set TMPDIR to a directory that you can write in"
+        )
+
+    @property
+    def private(self) -> dict[str, str]:
+        """The folders that the agent may use freely, by the variable that names each."""
+        return {"TMPDIR": self.tmp, "HOME": self.home}
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it; what cannot be removed is left for the next run's `sweep`."""
+        remove_tree(self.path)
+        os.close(self._lock)
+
+    def sweep(self) -> None:
+        """Remove the folders that runs of this user left here when they were killed."""
+        base, own = os.path.split(self.path)
+        try:
+            names = os.listdir(base)
+        except OSError:
+            return
+        for name in names:
+            if name.startswith(_prefix()) and name != own:
+                _remove_if_dead(base + "/" + name)
+
+
+def _bases(environ: Mapping[str, str]) -> list[str]:
+    wished = environ.get("TMPDIR", "")
+    bases = [wished] if wished.startswith("/") else []
+    return [os.path.realpath(base) for base in [*bases, "/tmp", "/var/tmp"]]
+
+
+def _prefix() -> str:
+    return f"agentbox-{os.getuid()}-"
+
+
+def _remove_if_dead(path: str) -> None:
+    try:
+        info = os.lstat(path)
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+            return
+        lock = os.open(path + "/lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        import time
+
+        if time.time() - info.st_mtime > _UNLOCKED_GRACE:
+            remove_tree(path)
+        return
+    except OSError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_tree(path)
+    except OSError:
+        pass  # its supervisor is alive
+    finally:
+        os.close(lock)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a tree without following links, opening folders that their owner closed; errors are passed over."""
+    for name in ("channel", "lock", "tmp", "home"):
+        try:
+            (os.unlink if name in ("channel", "lock") else os.rmdir)(f"{path}/{name}")
+        except OSError:
+            pass
+    try:
+        os.rmdir(path)
+    except OSError:
+        _remove_full(path)
+
+
+def _remove_full(path: str) -> None:
+    import shutil
+
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            inner = f"{folder}/{name}"
+            try:
+                if not os.path.islink(inner):
+                    os.chmod(inner, 0o700)
+            except OSError:
+                pass
+    shutil.rmtree(path, ignore_errors=True)

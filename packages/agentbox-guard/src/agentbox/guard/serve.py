@@ -1,0 +1,305 @@
+"""A started run to its end: serves the agent, forwards signals, ends what is left over, and has the session close the
+record.
+
+It is imported after the fork. A failure of anything ends every process of the run first and is said in one line after;
+nothing goes on unrecorded.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import time
+
+from agentbox.guard import family as families
+from agentbox.guard import kernel, launch, welcome
+from agentbox.guard.connections import Processes
+from agentbox.guard.decisions import Desk
+from agentbox.guard.dispatch import Dispatcher
+from agentbox.guard.errors import GuardError, GuardFailed
+from agentbox.guard.family import Family
+from agentbox.guard.gate import Gate
+from agentbox.guard.hashes import Hashes
+from agentbox.guard.jobs import Jobs
+from agentbox.guard.loop import Loop
+from agentbox.guard.names import Names
+from agentbox.guard.services import RunServices
+from agentbox.guard.session import Ended, EndRun
+from agentbox.trace import TraceError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from typing import Any
+
+    from agentbox.guard.checkpoint import Checkpoint
+    from agentbox.guard.launch import Child
+    from agentbox.guard.supervisor import Run
+
+VERSION = "0.1.0"
+HELLO_TIMEOUT = 30.0
+"""Seconds that the agent's guard gets to come up; a loaded machine with a cold disk needs a few."""
+TRACE_LOST = 74
+_TICK = 1.0
+_LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still be heard before they are ended
+_LAST_JOBS = 5.0  # seconds that effects under way get to be recorded when the agent is gone
+
+
+class Failure(Exception):
+    """The run had to be ended: what the user reads, the exit status, and whether the trace can still be written."""
+
+    def __init__(self, text: str, status: int, *, hint: str = "", trace_lost: bool = False) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status
+        self.hint = hint
+        self.trace_lost = trace_lost
+
+
+def conduct(run: Run, child: Child, report: int, listener: _socket.socket) -> int:
+    """Serve the agent that was just forked; returns the exit status of the whole command."""
+    options = run.options
+    family = Family(child.pid)
+    service = None
+    try:
+        run.session.start(header(run))
+        run.session.flush()
+        launch.confirm(child, report, options.argv[0])
+        service = Service(run, child, family, listener)
+        ended = service.serve()
+    except Exception as error:
+        failure = explain(error)
+        family.end(service.loop.pids if service else [], lambda: None)
+        _tell(run, failure)
+        ended = Ended(failure.status, duration=_age(run), failure=failure.text.partition("\n")[0])
+        status = _close(run, ended, failure)
+    else:
+        if ended.failure:
+            options.say(ended.failure)
+        status = _close(run, ended, None)
+    finally:
+        if service is not None:
+            service.close()
+    run.rundir.sweep()
+    return status
+
+
+def _close(run: Run, ended: Ended, failure: Failure | None) -> int:
+    if failure is not None and failure.trace_lost:
+        run.options.say(f"{run.options.trace}: holds what happened before that, and no seal")
+        return failure.status
+    try:
+        status = run.session.finish(ended)
+    except Exception as error:
+        failure = explain(error)
+        _tell(run, failure)
+        return failure.status
+    return status if failure is None else failure.status
+
+
+def _tell(run: Run, failure: Failure) -> None:
+    for line in failure.text.splitlines():
+        run.options.say(line)
+    if failure.hint:
+        run.options.say(f"hint: {failure.hint}")
+
+
+def explain(error: Exception) -> Failure:
+    """What an exception means for the user; the traceback of a defect is shown only with AGENTBOX_DEBUG=1."""
+    if os.environ.get("AGENTBOX_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, EndRun):
+        return Failure(error.report, error.status)
+    if isinstance(error, TraceError):
+        text = f"{error}; the agent was ended, because nothing may happen unrecorded"
+        return Failure(text, TRACE_LOST, hint=error.hint, trace_lost=True)
+    if isinstance(error, GuardError):
+        return Failure(str(error), error.status, hint=error.hint)
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f"{os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where is not None else "?"
+    return Failure(
+        f"internal error at {place}: {type(error).__name__}: {error}; the agent was ended",
+        GuardFailed.status,
+        hint="a defect in agentbox; AGENTBOX_DEBUG=1 shows the traceback to report",
+    )
+
+
+def header(run: Run) -> dict[str, Any]:
+    """The args of `run.start`."""
+    options, policy = run.options, run.options.policy
+    return {
+        "run": os.path.basename(run.rundir.path).rpartition("-")[2],
+        "argv": options.argv,
+        "cwd": options.cwd,
+        "mode": run.session.mode,
+        "runtime": run.how.runtime,
+        "policy": policy.text,
+        "policy_name": policy.name,
+        "policy_sha256": policy.sha256,
+        "layers": ["guard", *(layer.name for layer in run.layers)],
+        "enforced_by": kernel.enforcement(run.layers, welcome.GUARDED_KINDS),
+        "env": sorted(run.environ),
+        "hash_seed": run.hash_seed,
+        "versions": {"agentbox": VERSION, "python": platform.python_version()},
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def _age(run: Run) -> float:
+    return time.monotonic() - run.started
+
+
+class Service:
+    """The supervisor while the agent lives: loop, decisions, effects, signals."""
+
+    def __init__(self, run: Run, child: Child, family: Family, listener: _socket.socket) -> None:
+        options = run.options
+        self._run = run
+        self._child = child
+        self._family = family
+        self._jobs = Jobs()
+        checkpoint = _checkpoint(run)
+        ask = run.session.ask if checkpoint is None or run.session.ask == "all" else "writes"
+        message = welcome.members(
+            options,
+            run.how,
+            run.rundir,
+            mode=run.session.mode,
+            ask=ask,
+            environ=run.variables,
+            extra_sealed=checkpoint.sealed if checkpoint is not None else (),
+        )
+        desk = Desk(
+            options.policy,
+            cwd=options.cwd,
+            environ=run.environ,
+            private=run.rundir.private,
+            channel=run.rundir.channel,
+            hidden=message["hidden"],
+            sealed=message["sealed"],
+            readable=message["readable"],
+            family=family,
+            names=Names(options.policy),
+            hashes=Hashes(),
+        )
+        self._dispatcher = Dispatcher(
+            run.session,
+            desk,
+            Processes(),
+            self._jobs,
+            Gate(checkpoint, run.session, self._jobs),
+            services=lambda pid: RunServices(desk, pid),
+            welcome=message,
+        )
+        self.loop = Loop(socket.socket(fileno=listener.detach()), self._jobs, self._dispatcher, child.pidfd)
+        self._dispatcher.answer = self.loop.answer
+
+    def serve(self) -> Ended:
+        """Until the agent's main process has ended and all that it left behind. Raises what ends a run early."""
+        families.adopt_orphans()
+        _raise_descriptor_limit()
+        self._run.signals.listen(self._signal)
+        self._wait_for_guard()
+        while not self.loop.ended:
+            self.loop.turn(None)
+        _, status = os.waitpid(self._child.pid, 0)
+        self._settle()
+        return self._ended(os.waitstatus_to_exitcode(status))
+
+    def close(self) -> None:
+        """Close the channel."""
+        self.loop.close()
+        self._jobs.close()
+
+    def _wait_for_guard(self) -> None:
+        if not self._run.how.arms:
+            return
+        left = HELLO_TIMEOUT
+        while not self.loop.ended and self._child.pid not in self._dispatcher.armed:
+            before = time.monotonic()
+            self.loop.turn(_TICK)
+            # A turn counts for a tick at most, so that a run that was stopped (Ctrl-Z) does not run out of time.
+            left -= min(time.monotonic() - before, _TICK)
+            if left <= 0:
+                raise GuardFailed(
+                    f"the guard did not come up in the agent within {HELLO_TIMEOUT:g} seconds; the agent was ended"
+                )
+
+    def _settle(self) -> None:
+        """Hear what was sent, end what outlives the agent, and let effects that are under way be recorded."""
+        self._listen_until_quiet(_LAST_WORDS)
+        left = self._family.end(self.loop.pids, lambda: self._listen_until_quiet(0))
+        if left:
+            self._run.options.say(f"ended {left} process{'es' if left > 1 else ''} that outlived the agent")
+        deadline = time.monotonic() + _LAST_JOBS
+        while self._jobs.running and time.monotonic() < deadline:
+            self.loop.turn(0.05)
+        self._listen_until_quiet(_LAST_WORDS)
+
+    def _listen_until_quiet(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self.loop.turn(0) and time.monotonic() < deadline:
+            pass
+
+    def _ended(self, code: int) -> Ended:
+        number = max(-code, 0)
+        status = 128 + number if number else code
+        failure = ""
+        if self._run.how.arms and self._child.pid not in self._dispatcher.armed:
+            how = f"by signal {number}" if number else f"with status {code}"
+            failure = f"the guard was never live: the agent's process ended {how} before any of its code could run"
+            status = status if number else GuardFailed.status
+        return Ended(status, signal=number, duration=_age(self._run), failure=failure)
+
+    def _signal(self, number: int, forward: bool) -> None:
+        """On the signal thread: pass on to the agent what was meant for it; have the loop look after children."""
+        if number == signal.SIGCHLD:
+            self._jobs.post(self._child_ended, None)
+        elif forward:
+            try:
+                if self._child.pidfd >= 0:
+                    signal.pidfd_send_signal(self._child.pidfd, number)
+                else:
+                    os.kill(self._child.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def _child_ended(self, _: None) -> None:
+        if self._child.pidfd < 0 and not self.loop.ended:
+            self.loop.ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not self._jobs.running:
+            self._family.reap()
+
+
+def _checkpoint(run: Run) -> Checkpoint | None:
+    if not run.options.checkpoint:
+        return None
+    from agentbox.guard.checkpoint import Checkpoint
+
+    return Checkpoint(
+        run.options.cwd,
+        run.options.say,
+        run_id=os.path.basename(run.rundir.path).rpartition("-")[2],
+        environ=run.options.environ,
+        keep=welcome.trace_files(run.options),
+    )
+
+
+def _raise_descriptor_limit() -> None:
+    """As many descriptors as allowed: every question of a guard is a connection. The agent, already started, keeps its
+    own limit.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass

@@ -1,0 +1,80 @@
+"""The supervisor's helpers behind an SDK call: the same decisions as for the agent's direct acts, made in its name.
+
+One object serves one call; it may be used from any thread, and touches neither the session nor the channel.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard import spawn
+from agentbox.guard.decisions import Desk, denial_of, proc_exec
+from agentbox.guard.names import literal
+from agentbox.guard.paths import resolve, within
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+class RunServices:
+    """Implements `agentbox.guard.context.Services` for the process `pid`."""
+
+    __slots__ = ("_desk", "_pid")
+
+    def __init__(self, desk: Desk, pid: int) -> None:
+        self._desk = desk
+        self._pid = pid
+
+    def resolve_path(self, path: str, cwd: str) -> str:
+        return resolve(path, cwd, self._pid)
+
+    def check_path(self, key: str, path: str) -> Denial | None:
+        desk = self._desk
+        if within(path, desk.hidden):
+            return Denial(key, path, "it is agentbox's own record of this run")
+        if key == "write" and within(path, desk.sealed):
+            return Denial(key, path, "the policy and agentbox's own code are never writable")
+        if within(path, list(desk.private.values())) or (key == "read" and within(path, desk.readable)):
+            return None
+        decision = desk.policy.decide(key, path)
+        return None if decision.allowed else denial_of(decision, key)
+
+    def check_host(self, host: str, port: int) -> Denial | None:
+        decision = self._desk.policy.decide("net", host, port)
+        return None if decision.allowed else denial_of(decision, "net")
+
+    def addresses(self, host: str, port: int) -> tuple[list[str], Denial | None]:
+        address = literal(host)
+        if address:
+            return [address], None
+        found = self._desk.names.look_up(host)
+        usable = self._desk.names.usable(host, port, found)
+        if usable or not found:
+            return usable, None
+        return list(found), denial_of(self._desk.policy.decide("net", host, port, found[0]), "net")
+
+    def check_exec(self, argv: list[str], cwd: str, environ: Mapping[str, str]) -> tuple[dict[str, Any], Denial | None]:
+        verdict = proc_exec.decide(argv[0], argv, cwd, environ == self._desk.environ, self._pid, self._desk)
+        if verdict.missing:
+            raise OSError(verdict.missing, os.strerror(verdict.missing), argv[0])
+        return {"file": verdict.args["_file"], "argv": argv, "cwd": cwd}, verdict.denial
+
+    def spawn(
+        self, argv: list[str], *, file: str, cwd: str, stdin: bytes, timeout: float | None, limit: int
+    ) -> tuple[int, bytes, bytes]:
+        if not os.path.isdir(cwd):
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), cwd)
+        return spawn.run(
+            file,
+            argv,
+            environ=self._desk.environ,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            limit=limit,
+            family=self._desk.family,
+        )

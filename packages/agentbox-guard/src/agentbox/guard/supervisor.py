@@ -1,0 +1,162 @@
+"""`run`: makes a run ready and starts the agent, then hands over to `serve`, and leaves nothing of the run behind.
+
+Only what the start needs is imported before the agent is forked; everything else loads while the agent's interpreter
+boots.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from agentbox.guard import environ as environment
+from agentbox.guard import kernel, launch, runtimes
+from agentbox.guard.errors import CannotCreate, Unconfinable
+from agentbox.guard.rundir import RunDir
+from agentbox.guard.signals import Signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Callable, Mapping
+
+    from agentbox.guard.kernel._base import Layer
+    from agentbox.guard.options import RunOptions
+    from agentbox.guard.runtimes._base import Launch
+    from agentbox.guard.session import Session
+
+    SessionFactory = Callable[[RunOptions, RunDir], Session]
+
+
+class Run:
+    """One run that is ready to start: what was asked, how the command is started, its folder, session, environment and
+    layers.
+    """
+
+    __slots__ = (
+        "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started", "variables",
+    )  # fmt: skip
+
+    def __init__(self, options: RunOptions, how: Launch, layers: tuple[Layer, ...], rundir: RunDir) -> None:
+        self.options = options
+        self.how = how
+        self.layers = layers
+        self.rundir = rundir
+        base = _base(options)
+        self.hash_seed = _hash_seed(options, base)
+        self.variables = {
+            **runtimes.variables(how.runtime, options.runtimes, self.hash_seed),
+            "AGENTBOX_CHANNEL": rundir.channel,
+        }
+        """What every process of the run must carry."""
+        self.environ = environment.build(options.policy, base, rundir.private, self.variables)
+        for name, value in how.extra.items():
+            self.environ.setdefault(name, value)
+        self.session: Session
+        self.signals: Signals
+        self.started = time.monotonic()
+
+
+def run(options: RunOptions, session_factory: SessionFactory | None = None) -> int:
+    """Run a command confined, record it (or do what another session does), return the exit status of the whole.
+
+    Call it on the main thread of a process that has no other work: it holds signals back and adopts the run's orphans.
+    `session_factory` is called before the fork with the options and the private folder; it may set `options.scratch`.
+    Raises `GuardError` or the session's own error (`TraceError`, ...) for what is wrong before the agent is started;
+    later failures are said by `options.say` and returned as a status (docs: the exit table of the command line).
+    """
+    live = kernel.choose(options.layers)
+    how = _recognise(options, live)
+    _fill_standard_descriptors()
+    rundir = RunDir.make(_base(options))
+    signals = None
+    try:
+        if options.create_roots:
+            _make_write_folders(options)
+        ready = Run(options, how, live, rundir)
+        ready.session = session_factory(options, rundir) if session_factory else _recording(ready)
+        listener = _listen(rundir.channel)
+        signals = ready.signals = Signals()
+        child, report = launch.start(
+            how.file, how.argv, ready.environ, options.cwd, mask=signals.mask, scratch=options.scratch
+        )
+        # The agent boots from here on: what follows runs beside it.
+        from agentbox.guard.serve import conduct
+
+        return conduct(ready, child, report, listener)
+    finally:
+        if signals is not None:
+            signals.restore()
+        rundir.remove()
+
+
+def _base(options: RunOptions) -> Mapping[str, str]:
+    return os.environ if options.environ is None else options.environ
+
+
+def _recording(ready: Run) -> Session:
+    from agentbox.guard.record import RecordSession
+
+    return RecordSession(ready.options, ready.environ)
+
+
+def _recognise(options: RunOptions, live: tuple[Layer, ...]) -> Launch:
+    path = _base(options).get("PATH", environment.DEFAULT_PATH)
+    file = launch.find_command(options.argv[0], options.cwd, path)
+    command = runtimes.Command(
+        file, options.argv, cwd=options.cwd, environ={"PATH": path}, write_roots=options.policy.write_roots()
+    )
+    how = runtimes.recognise(command, options.runtimes)
+    if not live and not runtimes.is_guarded(how.runtime, options.runtimes):
+        raise Unconfinable(
+            f"{options.argv[0]}: no guard runs inside it and this build has no kernel layer, so nothing was run",
+            "run a Python program; what it starts in turn needs an exec: rule",
+        )
+    return how
+
+
+def _hash_seed(options: RunOptions, base: Mapping[str, str]) -> int:
+    if options.hash_seed is not None:
+        return options.hash_seed
+    wished = base.get("PYTHONHASHSEED", "")
+    if wished.isascii() and wished.isdigit() and int(wished) <= 0xFFFFFFFF:
+        return int(wished)
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def _fill_standard_descriptors() -> None:
+    """Where 0, 1 or 2 is closed, put /dev/null there for us alone: else the trace could become the agent's standard
+    output.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _make_write_folders(options: RunOptions) -> None:
+    for folder in options.policy.write_folders():
+        missing = []
+        while not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            try:
+                os.mkdir(path, 0o700)
+            except OSError as error:
+                raise CannotCreate(
+                    f"{path}: the folder of a write: rule cannot be made: {error.strerror}",
+                    "make it yourself or change the rule",
+                ) from error
+        if missing:
+            options.say(
+                f"made {os.path.relpath(missing[0], options.cwd)}, which a write: rule names and which was not there"
+            )
+
+
+def _listen(path: str) -> _socket.socket:
+    import _socket
+
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(1024)
+    return listener

@@ -1,0 +1,107 @@
+"""What a guard is told in its welcome: which system files a program needs to start, what is sealed, hidden and private
+in this run.
+
+The lists are fixed and short; a file that is not needed to start or to behave as without agentbox does not belong here.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from agentbox.guard.options import RunOptions
+    from agentbox.guard.rundir import RunDir
+    from agentbox.guard.runtimes._base import Launch
+
+SYSTEM_FILES = (
+    # time zones: tzset(3)
+    "/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/usr/share/lib/zoneinfo",
+    # certificate authorities: where the distributions build OpenSSL to look
+    "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ssl/ca-bundle.pem", "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted", "/etc/ca-certificates",
+    "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/usr/lib/ssl", "/etc/crypto-policies",
+    # name service: nsswitch.conf(5), resolv.conf(5), gai.conf(5); the names themselves are decided by `net:` rules
+    "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
+    "/etc/protocols", "/run/systemd/resolve/stub-resolv.conf", "/run/systemd/resolve/resolv.conf",
+    # locale, terminal, file types, the system's name
+    "/usr/share/locale", "/usr/lib/locale", "/usr/share/i18n", "/etc/locale.alias", "/usr/share/terminfo",
+    "/usr/lib/terminfo", "/lib/terminfo", "/etc/terminfo", "/etc/inputrc", "/etc/mime.types", "/usr/share/mime",
+    "/etc/apache2/mime.types", "/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/debian_version",
+    # the loader: ld.so(8)
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+    # devices without content of anybody
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
+    # the machine's capacity and load: proc(5), cgroups(7), what os.cpu_count and thread pools read
+    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
+    "/proc/filesystems", "/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/uuid",
+    "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu/online",
+    "/sys/devices/system/cpu/possible", "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/memory.max",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+)  # fmt: skip
+"""Files and trees that are readable without a rule and without an entry (docs/reference/architecture.md)."""
+
+
+GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
+"""The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
+
+
+def members(
+    options: RunOptions,
+    launch: Launch,
+    rundir: RunDir,
+    *,
+    mode: str,
+    ask: str,
+    environ: Mapping[str, str],
+    extra_sealed: Iterable[str] = (),
+) -> dict[str, Any]:
+    """The welcome's members for role `guard`; `environ` is what every child must carry."""
+    return {
+        "mode": mode,
+        "ask": ask,
+        "policy": options.policy.normal_form(),
+        "cwd": options.cwd,
+        "engine": _engine(),
+        "readable": [*_existing(SYSTEM_FILES), *([launch.script] if launch.script else [])],
+        "listable": [launch.listable] if launch.listable else [],
+        "writable": rundir.private,
+        "sealed": [*_sealed(options), *extra_sealed],
+        "hidden": [*trace_files(options), rundir.path + "/lock"],
+        "env": dict(environ),
+    }
+
+
+def trace_files(options: RunOptions) -> list[str]:
+    """The trace, the one of the run before, and the bodies beside them; resolved."""
+    trace = os.path.realpath(os.path.join(options.cwd, options.trace))
+    stem, suffix = os.path.splitext(trace)
+    return [trace, f"{stem}.prev{suffix}", os.path.join(os.path.dirname(trace), "blobs")]
+
+
+def code_roots() -> list[str]:
+    """The folders that agentbox's own code was loaded from: every part of the namespace."""
+    import agentbox
+
+    return sorted({os.path.realpath(path) for path in agentbox.__path__})
+
+
+def _sealed(options: RunOptions) -> list[str]:
+    policy = options.policy.path
+    files = [os.path.realpath(os.path.join(options.cwd, policy))] if policy else []
+    return [*files, *code_roots()]
+
+
+def _engine() -> str:
+    """The policy package's path form, which the guard executes as sealed code."""
+    from agentbox.policy.forms import path
+
+    return os.path.realpath(path.__file__)
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    """The resolved forms of those that are there, each once."""
+    return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))
