@@ -1,0 +1,68 @@
+"""Sealed: the sha256 of what is about to be read, streamed at any size. Opens files only under a mark that the hook knows as its own.
+
+Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at every start; from 4 MiB on OpenSSL's, five times faster, is loaded.
+"""
+
+from __future__ import annotations
+
+from _imp import create_dynamic
+from posix import O_CLOEXEC, O_NOCTTY, O_NONBLOCK, O_RDONLY, close, fstat, read
+from posix import open as posix_open
+
+try:
+    from _sha2 import sha256  # type: ignore[import-not-found]
+except ImportError:  # Python 3.11
+    from _sha256 import sha256  # type: ignore[import-not-found]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CHUNK = 256 * 1024
+LARGE = 4 * 1024 * 1024
+READ_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK
+
+
+def hasher(size: int, *, sha256=sha256, large=LARGE, create_dynamic=create_dynamic, openssl=None, ImportError=ImportError) -> Any:
+    """A SHA-256 object fit for `size` bytes. `openssl` is the import spec of `_hashlib` as found at arm time, or None."""
+    if size >= large and openssl is not None:
+        try:
+            return create_dynamic(openssl).openssl_sha256()
+        except ImportError:
+            pass
+    return sha256()
+
+
+def digest(
+    path: str,
+    *,
+    mark: str = "",
+    posix_open=posix_open,
+    fstat=fstat,
+    read=read,
+    close=close,
+    hasher=hasher,
+    flags=READ_FLAGS,
+    chunk=CHUNK,
+    OSError=OSError,
+    len=len,
+) -> tuple[str | None, int]:
+    """(sha256, size) of a regular file; (None, -1) when there is no such file or it may not be opened, (None, 0) for what is no regular file."""
+    try:
+        fd = posix_open(mark + path, flags)
+    except OSError:
+        return None, -1
+    try:
+        status = fstat(fd)
+        if status.st_mode & 0o170000 != 0o100000:
+            return None, 0
+        total = hasher(status.st_size)
+        size = 0
+        while data := read(fd, chunk):
+            total.update(data)
+            size += len(data)
+        return total.hexdigest(), size
+    except OSError:
+        return None, -1
+    finally:
+        close(fd)

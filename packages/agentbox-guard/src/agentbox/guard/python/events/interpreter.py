@@ -1,0 +1,117 @@
+"""Sealed: the audit events by which a program could get around an interpreter guard: native code, other interpreters, guard state.
+
+What it refuses no honest agent needs; what cannot be seen from here (crafted bytecode, signal frames) is the kernel layers' part.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.events.files import judge_file
+    from agentbox.guard.python.report import Refusal, refuse, witness
+    from agentbox.guard.python.resolve import exact_text, resolve
+
+EVENTS = (
+    *("import", "object.__getattr__", "object.__setattr__", "object.__delattr__", "cpython.PyInterpreterState_New"),
+    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys._current_exceptions"),
+    *("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.cdata/buffer", "ctypes.call_function"),
+    *("ctypes.PyObj_FromPtr", "ctypes.string_at", "ctypes.wstring_at", "ctypes.addressof", "ctypes.create_string_buffer"),
+    *("_posixsubprocess.fork_exec",),
+)
+REFUSED = {
+    "ctypes": "it calls native code, which no guard inside the interpreter can follow",
+    "_ctypes": "it calls native code, which no guard inside the interpreter can follow",
+    "_cffi_backend": "it calls native code, which no guard inside the interpreter can follow",
+    "_tkinter": "Tcl opens files and starts programs on its own",
+    "readline": "it reads and writes files without an audit event before Python 3.14",
+    "_gdbm": "it opens files without an audit event",
+    "_dbm": "it opens files without an audit event",
+    "nis": "it asks the network without an audit event",
+    "_interpreters": "a new interpreter has no guard",
+    "_xxsubinterpreters": "a new interpreter has no guard",
+    "_xxinterpchannels": "a new interpreter has no guard",
+    "_interpchannels": "a new interpreter has no guard",
+    "_interpqueues": "a new interpreter has no guard",
+    "_remote_debugging": "it writes into the memory of processes",
+    "_testcapi": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testinternalcapi": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testlimitedcapi": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testclinic": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testclinic_limited": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testbuffer": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testmultiphase": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testsinglephase": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_testexternalinspection": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_xxtestfuzz": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_ctypes_test": "it is CPython's own test code, which breaks the interpreter's rules",
+    "posix": "a second copy of it would be without the guard's own open",
+    "_posixsubprocess": "a second copy of it would start programs unseen",
+    "_signal": "a second copy of it would send signals unseen",
+}
+IMPORT_ERROR = -1
+"""In place of an errno: the hook raises ImportError, which `try: import readline` handles (facts: cmd, pdb and code do so)."""
+
+
+def on_import(
+    name: Any,
+    filename: Any,
+    *,
+    refused=REFUSED,
+    exact_text=exact_text,
+    resolve=resolve,
+    judge_file=judge_file,
+    refuse=refuse,
+    witness=witness,
+    type=type,
+    int=int,
+    str=str,
+    import_error=IMPORT_ERROR,
+) -> Refusal | None:
+    """`import(name, filename, …)`: once by name for what is not loaded yet, and again with the file of an extension module."""
+    stem = ""
+    if filename is not None:
+        text = exact_text(filename)
+        path = resolve(text, True) if text is not None else None
+        if path is None:
+            return refuse("code.load", {"path": "?"}, "code", "?", "the extension module's file is no plain path", None)
+        stem = path.rpartition("/")[2].partition(".")[0]
+        if stem not in refused:
+            judged = judge_file("read", path)
+            if judged == 0:
+                return None
+            if type(judged) is str or type(judge_file("write", path)) is int:
+                reason = "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
+                return refuse("code.load", {"path": path}, "code", path, reason, None)
+            return witness("code.load", {"path": path}, path)
+    elif type(name) is str:
+        stem = name
+    if stem not in refused:
+        return None
+    refusal = refuse("code.load", {"name": stem}, "code", "module " + stem, refused[stem], None)
+    return None if refusal is None else (import_error, refusal[1], stem)
+
+
+def on_attribute(
+    event: str, thing: Any, name: Any, *, ours=None, refuse=refuse, type=type, FunctionType=type(on_import)
+) -> Refusal | None:
+    """Attributes of code: free for the agent's own functions. The guard's keyword defaults are its settings: neither read nor replaced."""
+    if type(thing) is not FunctionType or thing.__globals__ is not ours:
+        return None
+    if event == "object.__getattr__" and name != "__kwdefaults__":  # code is immutable and holds nothing; tracebacks need it
+        return None
+    return refuse("code.load", {"name": "guard"}, "code", "the guard's own functions", "they are not the agent's to look into", None)
+
+
+def on_interpreter(
+    event: str, args: tuple[Any, ...], *, on_import=on_import, on_attribute=on_attribute, refuse=refuse
+) -> Refusal | None:
+    """The family's dispatcher."""
+    if event == "import":
+        return on_import(args[0], args[1])
+    if event[:7] == "object.":
+        return on_attribute(event, args[0], args[1])
+    if event == "_posixsubprocess.fork_exec":  # 3.14: the facade has decided already
+        return None
+    return refuse("code.load", {"name": event}, "code", event, "it reaches the guard's state or native memory", None)

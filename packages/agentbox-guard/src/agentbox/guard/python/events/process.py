@@ -1,0 +1,160 @@
+"""Sealed: the audit events of programs, signals and the environment that children inherit. The supervisor decides on programs and signals.
+
+`subprocess.Popen` is no event of this list: Python code raises it, so the agent can silence it; the facade of `_posixsubprocess.fork_exec` stands there.
+"""
+
+from __future__ import annotations
+
+from errno import ENOENT
+from posix import X_OK, access, getcwd, getpid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.report import Refusal, inquire, refuse
+    from agentbox.guard.python.resolve import exact_text
+
+EVENTS = (
+    *("os.exec", "os.posix_spawn", "os.system", "os.kill", "os.killpg", "os.putenv", "os.unsetenv"),
+    *("resource.prlimit", "fcntl.ioctl"),
+)
+INJECTING = frozenset(
+    ("BASH_ENV", "ENV", "NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "PERLLIB", "RUBYOPT", "RUBYLIB", "GCONV_PATH", "LUA_INIT")
+    + ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_EDITOR")
+    + ("GIT_PAGER", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS", "SSH_ASKPASS", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR")
+    + ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "PYTHONHOME", "PYTHONSTARTUP")
+    + ("PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "PYTHONINSPECT", "PYTHONBREAKPOINT")
+)
+"""Variables that make an allowed program load or run other code."""
+
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+"""asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
+
+
+def injects(name: str, *, injecting=INJECTING) -> bool:
+    """Whether a variable of this name would make a child run code of the agent's choice."""
+    return name in injecting or name.startswith(("LD_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
+
+
+def child_environment(
+    env: Any, *, required=(), injects=injects, exact_text=exact_text, dict=dict, type=type
+) -> str | None:
+    """Why a child must not be started with `env`, or None. None as `env` means the process's own, whose changes are watched."""
+    if env is None:
+        return None
+    if type(env) is not dict:
+        return "its environment is no plain dict"
+    found = {}
+    for name, value in env.items():
+        text, content = exact_text(name), exact_text(value)
+        if text is None or content is None:
+            return "its environment holds something that is no plain text"
+        if injects(text):
+            return f"the variable {text} would make it run other code"
+        found[text] = content
+    for name, value in required:
+        given = found.get(name)
+        if given != value and not (name == "PYTHONPATH" and given is not None and given.startswith(value + ":")):
+            return f"its environment lacks {name}, so its guard could not arm"
+    return None
+
+
+def on_exec(
+    path: Any,
+    argv: Any,
+    env: Any,
+    cwd: str | None,
+    *,
+    exact_text=exact_text,
+    child_environment=child_environment,
+    inquire=inquire,
+    refuse=refuse,
+    access=access,
+    getcwd=getcwd,
+    x_ok=X_OK,
+    enoent=ENOENT,
+    list=list,
+    tuple=tuple,
+    type=type,
+    len=len,
+) -> Refusal | None:
+    """A program is about to start: plain values only; the supervisor resolves and decides. A missing file fails as it would without a guard."""
+    text = exact_text(path) if path is not None else None
+    if text is None:
+        return refuse("proc.exec", {"file": "?"}, "exec", "?", "a program must be given as a plain path, not as a descriptor or object", None)
+    words = []
+    if type(argv) is list or type(argv) is tuple:
+        for word in argv:
+            plain = exact_text(word)
+            if plain is None:
+                return refuse("proc.exec", {"file": text}, "exec", text, "an argument is no plain text, so it could change", None)
+            words.append(plain)
+    if not words:
+        return refuse("proc.exec", {"file": text}, "exec", text, "its arguments are no plain list", None)
+    here = getcwd() if cwd is None else cwd
+    full = text if text[:1] == "/" else here + "/" + text
+    if not access(full, x_ok):
+        return (enoent, "No such file or directory", text)
+    reason = child_environment(env)
+    if reason is not None:
+        return refuse("proc.exec", {"file": full, "argv": words}, "exec", full, reason, None)
+    return inquire("proc.exec", {"file": full, "argv": words, "cwd": here, "env_ok": True}, full)
+
+
+def on_variable(name: Any, value: Any, *, required=(), injects=injects, exact_text=exact_text, refuse=refuse) -> Refusal | None:
+    """putenv and unsetenv: what every child must carry stays, and nothing is set that would inject code into one."""
+    text = exact_text(name)
+    if text is None:
+        return refuse("proc.exec", {"file": "?"}, "env", "?", "the name is no plain text", None)
+    for fixed, content in required:
+        if fixed == text:
+            plain = exact_text(value) if value is not None else None
+            if plain == content or (fixed == "PYTHONPATH" and plain is not None and plain.startswith(content + ":")):
+                return None
+            return refuse("proc.exec", {"name": text}, "env", text, "child processes need it for their own guard", None)
+    if value is not None and injects(text):
+        return refuse("proc.exec", {"name": text}, "env", text, "it would make a child process run other code", None)
+    return None
+
+
+def on_process(
+    event: str,
+    args: tuple[Any, ...],
+    *,
+    on_exec=on_exec,
+    on_variable=on_variable,
+    exact_text=exact_text,
+    inquire=inquire,
+    refuse=refuse,
+    getpid=getpid,
+    sti=TIOCSTI,
+    tiolinux=TIOCLINUX,
+    int=int,
+    type=type,
+) -> Refusal | None:
+    """The family's dispatcher."""
+    if event == "os.exec" or event == "os.posix_spawn":
+        return on_exec(args[0], args[1], args[2], None)
+    if event == "os.system":
+        command = exact_text(args[0])
+        return on_exec("/bin/sh", ["sh", "-c", command if command is not None else ""], None, None)
+    if event == "os.putenv":
+        return on_variable(args[0], args[1])
+    if event == "os.unsetenv":
+        return on_variable(args[0], None)
+    if event == "fcntl.ioctl":
+        if type(args[1]) is not int or args[1] & 0xFFFFFFFF in (sti, tiolinux):
+            return refuse("code.load", {"name": "ioctl"}, "code", "ioctl TIOCSTI", "it would type into the terminal of whoever watches", None)
+        return None
+    target = args[0]
+    if type(target) is not int:
+        return refuse("proc.signal", {"target": "?"}, "signal", "?", "the process id is no plain int", None)
+    if event == "resource.prlimit":
+        if target == 0 or target == getpid():
+            return None
+        return refuse("proc.signal", {"target": target}, "signal", f"process {target}", "its limits belong to another process", None)
+    if event == "os.kill" and target == getpid():
+        return None
+    number = args[1] if type(args[1]) is int else -1
+    return inquire("proc.signal", {"target": target if event == "os.kill" else -target, "signal": number}, None)

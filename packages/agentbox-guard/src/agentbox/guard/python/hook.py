@@ -1,0 +1,87 @@
+"""Sealed: the audit hook itself. Lets nothing pass that it could not decide, and shows the agent one frame that holds nothing of use.
+
+Python calls it for every audit event of the process (PEP 578); most are none of its business and leave by the first line.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.events.files import on_files
+    from agentbox.guard.python.events.interpreter import on_interpreter
+    from agentbox.guard.python.events.network import on_network
+    from agentbox.guard.python.events.process import on_process
+    from agentbox.guard.python.report import Refusal
+
+
+def dispatch(
+    event: str,
+    args: tuple[Any, ...],
+    *,
+    files=frozenset(),
+    network=frozenset(),
+    process=frozenset(),
+    on_files=on_files,
+    on_network=on_network,
+    on_process=on_process,
+    on_interpreter=on_interpreter,
+) -> Refusal | None:
+    """Hand the event to its family."""
+    if event in files:
+        return on_files(event, args)
+    if event in network:
+        return on_network(event, args)
+    if event in process:
+        return on_process(event, args)
+    return on_interpreter(event, args)
+
+
+def settle(
+    error: BaseException,
+    *,
+    type=type,
+    KeyboardInterrupt=KeyboardInterrupt,
+    RecursionError=RecursionError,
+    MemoryError=MemoryError,
+    SystemExit=SystemExit,
+) -> tuple[Any, str]:
+    """What to raise in place of an exception inside the guard: control-flow exceptions keep their type, all else is a denial."""
+    kind = type(error)
+    if kind is KeyboardInterrupt or kind is RecursionError or kind is MemoryError or kind is SystemExit:
+        return kind, "inside the agentbox guard"
+    return None, f"agentbox denied it: the guard could not decide ({kind.__name__})"
+
+
+def hook(
+    event: str,
+    args: tuple[Any, ...],
+    *,
+    interesting=frozenset(),
+    dispatch=dispatch,
+    settle=settle,
+    probe="",
+    OSError=OSError,
+    ImportError=ImportError,
+    BaseException=BaseException,
+    eacces=13,
+) -> None:
+    """The hook. An exception aborts the audited operation; each is made here, after its cause is gone, so that no inner frame is seen."""
+    if event not in interesting:
+        return
+    kind = None
+    try:
+        refusal = dispatch(event, args) if event != probe else (eacces, probe, None)
+    except BaseException as error:
+        kind, text = settle(error)
+        refusal = (eacces, text, None)
+    if refusal is None:
+        return
+    if kind is not None:
+        raise kind(refusal[1])
+    if refusal[0] == -1:
+        raise ImportError(refusal[1], name=refusal[2])
+    if refusal[2] is None:
+        raise OSError(refusal[0], refusal[1])
+    raise OSError(refusal[0], refusal[1], refusal[2])

@@ -1,0 +1,79 @@
+"""Sealed: what a path means, resolved component by component as the kernel would. Never trusts os.path, which the agent can edit.
+
+Only silent primitives are used (facts: `readlink`, `getcwd` raise no audit event), so this runs inside the hook.
+"""
+
+from __future__ import annotations
+
+from errno import EINVAL
+from posix import getcwd, readlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_LINKS = 40
+"""As the kernel's own limit on symbolic links in one look-up (path_resolution(7))."""
+
+
+def exact_text(path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinstance, plain=str.__str__, join=bytes.__add__) -> str | None:
+    """The characters that C code would use: an exact str, or None for what may answer differently twice (PathLike, buffers)."""
+    if type(path) is not str:
+        if isinstance(path, str):
+            path = plain(path)
+        elif isinstance(path, bytes):
+            path = join(b"", path).decode("utf-8", "surrogateescape")
+        else:
+            return None
+    return None if "\0" in path else path
+
+
+def resolve(
+    path: str, follow: bool, *, readlink=readlink, getcwd=getcwd, len=len, OSError=OSError, max_links=MAX_LINKS, EINVAL=EINVAL
+) -> str | None:
+    """The absolute path that `path` names now; the last component is followed when `follow`. None when it cannot be told (a loop)."""
+    if path[:1] != "/":
+        path = getcwd() + "/" + path
+    todo = path.split("/")
+    todo.reverse()
+    while todo and todo[0] in ("", "."):  # a trailing slash follows the link, as the kernel does
+        follow = True
+        del todo[0]
+    done = ""
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part == "" or part == ".":
+            continue
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        here = done + "/" + part
+        if not todo and not follow:
+            done = here
+            break
+        try:
+            target = readlink(here)
+        except OSError:  # not a link, or not there: the name itself is what counts
+            done = here
+            continue
+        links += 1
+        if links > max_links:
+            return None
+        if target[:1] == "/":
+            done = ""
+        elif done[:6] == "/proc/" and done[-3:] == "/fd":  # pipe:[7], socket:[7], anon_inode:x: no place in the tree
+            done = here
+            continue
+        more = target.split("/")
+        more.reverse()
+        todo.extend(more)
+    return done or "/"
+
+
+def of_descriptor(fd: int, *, readlink=readlink, OSError=OSError) -> str | None:
+    """The path that an open descriptor stands for, or None when there is none."""
+    try:
+        return readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None

@@ -1,0 +1,40 @@
+"""Starts the agentbox guard before any user code; it is first on PYTHONPATH, so `site` imports it. Never lets the interpreter go on unguarded.
+
+It runs on whatever Python the agent uses, so it keeps to syntax that old versions parse, to say what is wrong with them.
+"""
+
+import sys
+
+
+def _start():
+    if sys.version_info < (3, 11):
+        return "Python %d.%d has no guard: expected 3.11 or later" % sys.version_info[:2]
+    import posix
+    from importlib.machinery import SourceFileLoader
+
+    shim = __file__.rpartition("/")[0]
+    path = shim.rpartition("/")[0] + "/bootstrap.py"
+    space = {"__name__": "agentbox.guard.python.bootstrap", "__file__": path}
+    exec(SourceFileLoader("bootstrap", path).get_code("bootstrap"), space)
+    return space["start"](shim, posix.environ)
+
+
+try:
+    _failure = _start()
+except BaseException as _error:  # the interpreter would print any exception and go on without a guard
+    _failure = "%s: %s" % (type(_error).__name__, _error)
+if _failure:
+    import posix
+
+    posix.write(2, ("agentbox: the guard could not arm: %s\n" % _failure).encode("utf-8", "replace"))
+    posix._exit(70)
+del _start, _failure
+
+# The user's own sitecustomize, which ours hides: it runs guarded, like all user code.
+from importlib.machinery import PathFinder as _PathFinder  # noqa: E402
+
+_shim = __file__.rpartition("/")[0]
+_spec = _PathFinder.find_spec("sitecustomize", [_entry for _entry in sys.path if _entry != _shim])
+if _spec is not None and _spec.loader is not None:
+    exec(_spec.loader.get_code("sitecustomize"), {"__name__": "sitecustomize", "__file__": _spec.origin})
+del _PathFinder, _shim, _spec
