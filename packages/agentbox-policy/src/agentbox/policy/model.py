@@ -6,7 +6,7 @@ Never raises from a decision, and never changes after it was made.
 from __future__ import annotations
 
 from agentbox.policy.errors import PolicyError
-from agentbox.policy.forms.path import denied_text, path_decide, path_rules
+from agentbox.policy.forms.path import denied_text, path_decide, path_rules, shown
 from agentbox.policy.rules import KINDS
 from agentbox.policy.rules._base import Unusable
 
@@ -91,7 +91,7 @@ class Decision:
     def text(self) -> str:
         """One line for a reader: what was decided, and by which rule or why not and what to write."""
         if self.allowed and self.rule is not None:
-            return f"agentbox: {self.key} allowed: {self.target}: {self.rule.where}: {self.rule}"
+            return shown(f"agentbox: {self.key} allowed: {self.target}: {self.rule.where}: {self.rule}")
         return denied_text(self.key, self.target, self.reason, self.fix or "", self.policy_name)
 
     def __repr__(self) -> str:

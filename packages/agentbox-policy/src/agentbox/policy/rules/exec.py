@@ -168,7 +168,11 @@ def _program_for(policy: Policy, file: str, argv: tuple[str, ...]) -> str:
     """How a rule would have to name the program so that it means `file`: by its bare name if PATH leads there, else by
     path.
     """
-    called = argv[0] if is_multi_call(file) and argv else file
+    called = file
+    if is_multi_call(file):
+        if not argv:
+            return ""
+        called = argv[0]
     name = base_name(called)
     if find_program(name, policy.search, policy.is_writable) == file and quoted(name, True):
         return quoted(name, True)

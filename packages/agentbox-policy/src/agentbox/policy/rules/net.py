@@ -123,11 +123,13 @@ class Net(Kind):
                 line = path_fix("read", target, policy.cwd)
                 value = quoted("unix:" + literal(_relative(target, policy.cwd)), False) if line else ""
             return f"net: {value}" if value else ""
-        host = target.address if _leads_astray(target) and self._allows_name(policy, target) else target.host
-        return f"net: {_written(host or '', target.port or None)}"
-
-    def _allows_name(self, policy: Policy, target: Host) -> bool:
-        return _host_rule(policy, target.kind, target.host, target.port) is not None
+        port = target.port or None
+        wanted = []
+        if _host_rule(policy, target.kind, target.host, target.port) is None:
+            wanted.append(_written(target.host, port))
+        if target.address is not None and _leads_astray(target):
+            wanted.append(_written(target.address, port))
+        return f"net: {', '.join(wanted)}"
 
 
 def _relative(path: str, cwd: str) -> str:

@@ -1,0 +1,243 @@
+"""The public face: loading, errors word for word, explanations, write roots, the starter policy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from agentbox.policy import KINDS, Policy, PolicyError, load, parse, starter_policy
+
+SCOPE = {"cwd": "/agentbox-vectors/ws", "home": "/agentbox-vectors/home", "search": "/agentbox-vectors/none"}
+
+
+def fault(text: str) -> PolicyError:
+    """The error that a policy text gives."""
+    with pytest.raises(PolicyError) as caught:
+        parse(text, name="agentbox.policy", **SCOPE)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            "# x\nraed: ./a",
+            "agentbox.policy:2: got the unknown key raed:, expected read, write, net, exec, env or allow",
+            "did you mean `read:`?",
+        ),
+        (
+            "Read: ./a",
+            "agentbox.policy:1: got the unknown key Read:, expected read, write, net, exec, env or allow",
+            "did you mean `read:`? Keys are lower case",
+        ),
+        ("read = ./a", "agentbox.policy:1: got 'read = ./a', expected `key: value`", "did you mean `read: ./a`?"),
+        (
+            "read:",
+            "agentbox.policy:1: got an empty value for read:",
+            "write a value after the colon and after each comma, or remove it",
+        ),
+        (
+            "net: a.example:99999",
+            "agentbox.policy:1: got port '99999' in a.example:99999, expected a number from 1 to 65535",
+            "service names are not accepted; leave :port away to allow every port",
+        ),
+        (
+            "net: https://a.example/x",
+            "agentbox.policy:1: got the URL https://a.example/x, expected a host",
+            "did you mean `net: a.example`?",
+        ),
+        (
+            "env: LD_PRELOAD",
+            "agentbox.policy:1: got LD_PRELOAD, which is never passed on: the dynamic loader obeys it",
+            "remove the rule; set it for the one program that needs it, outside of the sandbox",
+        ),
+        (
+            "read: ./a, write ./b",
+            "agentbox.policy:1: got write ./b as a path of read:",
+            "did you mean `write: ./b`? Put a path of that name in double quotes",
+        ),
+        (
+            "",
+            "agentbox.policy: got no rule, expected at least one",
+            "write one rule a line, such as `read: ./data`, or start from `agentbox init`",
+        ),
+    ],
+)
+def test_errors_name_place_got_expected_and_the_way_out(text, message, hint):
+    """An error is one line with place, what was got and what was expected; the hint says what to do."""
+    error = fault(text)
+    assert str(error) == message
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize("typo", ["reed", "wirte", "nte", "exce", "evn", "alow", "network", "run", "environment"])
+def test_a_typo_gets_a_suggestion(typo):
+    """Likely misspellings and other tools' words lead to the key that was meant."""
+    assert "did you mean `" in fault(f"{typo}: x").hint
+
+
+class TestLoad:
+    """`load` reads a file once and says what is wrong with it."""
+
+    def test_a_file(self, tmp_path):
+        """The policy knows its name, resolved path, text and the digest of its bytes."""
+        file = tmp_path / "agentbox.policy"
+        data = b"\xef\xbb\xbf# caf\xc3\xa9\r\nread: ./data\r\n"
+        file.write_bytes(data)
+        policy = load(str(file), cwd=str(tmp_path))
+        assert policy.path == os.path.realpath(file)
+        assert policy.name == str(file)
+        assert policy.sha256 == hashlib.sha256(data).hexdigest()
+        assert policy.text.encode() == data
+        assert policy.rules[0].where == f"{file}:2"
+        assert policy.decide("read", os.path.realpath(tmp_path) + "/data/x").rule is policy.rules[0]
+
+    @pytest.mark.parametrize(
+        ("data", "code", "line"),
+        [
+            (b"", "no-rules", 0),
+            (b"# nothing\n", "no-rules", 0),
+            (b"read: ./a\nread: \xff\n", "not-text", 2),
+            (b"\x7fELF\x02\x01\x01\x00\x00", "bad-character", 1),
+            ("read: ./a".encode("utf-16"), "not-text", 1),
+            (b"#" * (1 << 20) + b"#", "unreadable", 0),
+        ],
+    )
+    def test_what_is_no_policy(self, tmp_path, data, code, line):
+        """Empty, binary, oversized and wrongly encoded files are refused with a code, and a line where there is one."""
+        file = tmp_path / "p"
+        file.write_bytes(data)
+        with pytest.raises(PolicyError) as caught:
+            load(str(file))
+        assert (caught.value.code, caught.value.line) == (code, line)
+        assert caught.value.hint
+        assert str(caught.value).startswith(str(file))
+
+    def test_missing(self, tmp_path):
+        """A missing file leads to `agentbox init`."""
+        with pytest.raises(PolicyError, match="no such policy file") as caught:
+            load(str(tmp_path / "none"))
+        assert "agentbox init" in caught.value.hint
+        assert caught.value.code == "unreadable"
+
+    def test_a_directory_and_a_fifo(self, tmp_path):
+        """What is no regular file is refused, and a FIFO does not hang."""
+        os.mkfifo(tmp_path / "fifo")
+        for path in (tmp_path, tmp_path / "fifo"):
+            with pytest.raises(PolicyError, match="expected a policy file"):
+                load(str(path))
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+    def test_unreadable(self, tmp_path):
+        """A file without read permission is refused with the system's reason."""
+        file = tmp_path / "p"
+        file.write_text("read: ./a\n")
+        file.chmod(0)
+        with pytest.raises(PolicyError, match="permission denied"):
+            load(str(file))
+
+
+def test_a_lone_surrogate_in_the_text_is_an_error():
+    """Text that no file could hold is refused with its line."""
+    error = fault("read: ./a\nread: ./\udcff\n")
+    assert (error.code, error.line) == ("not-text", 2)
+
+
+def test_a_denial_explains_itself():
+    """The text names kind, target, reason and the exact line to add; the nearest rule is at hand."""
+    policy = parse("read: ./data\nnet: a.example:443\nexec: *\nenv: A*\n", name="agentbox.policy", **SCOPE)
+    decision = policy.decide("net", "a.example", 80)
+    assert decision.text() == (
+        "agentbox: net denied: a.example:80: agentbox.policy:2 allows it on port 443 only; "
+        "to allow it, add this line to agentbox.policy: net: a.example:80"
+    )
+    assert str(decision.rule) == "net: a.example:443"
+    assert policy.decide("env", "LD_AUDIT").text() == (
+        "agentbox: env denied: LD_AUDIT: it is never passed on, whatever the rules say: the dynamic loader obeys it"
+    )
+    assert policy.decide("env", "AX").text() == "agentbox: env allowed: AX: agentbox.policy:4: env: A*"
+    assert policy.decide("write", "/agentbox-vectors/ws/data/x").rule is policy.rules[0]
+    assert "leads to 10.0.0.1 (private)" in policy.decide("net", "a.example", 443, "10.0.0.1").reason
+
+
+def test_programs_are_frozen_at_load(tmp_path):
+    """A program that appears earlier in PATH after the load is not what the rule means."""
+    early, late = tmp_path / "early", tmp_path / "late"
+    early.mkdir()
+    late.mkdir()
+    (late / "tool").write_text("x")
+    (late / "tool").chmod(0o755)
+    policy = parse("exec: tool", cwd=str(tmp_path), search=f"{early}:{late}")
+    (early / "tool").write_text("x")
+    (early / "tool").chmod(0o755)
+    assert policy.decide("exec", os.path.realpath(late / "tool"), ["tool"]).allowed
+    assert not policy.decide("exec", os.path.realpath(early / "tool"), ["tool"]).allowed
+
+
+def test_files_that_cannot_be_executed_are_not_programs(tmp_path):
+    """Folders and files without the execute bit are passed over when a name is looked up."""
+    (tmp_path / "a" / "tool").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "tool").write_text("x")
+    policy = parse("exec: tool", cwd=str(tmp_path), search=f"{tmp_path}/a:{tmp_path}/b")
+    assert policy.rules[0].form["file"] is None
+    decision = policy.decide("exec", os.path.realpath(tmp_path / "b" / "tool"), ["tool"])
+    assert decision.reason == "the program of policy:1 was not found at start"
+
+
+def test_write_roots_and_the_folders_they_need(tmp_path):
+    """Missing folders are told apart from missing files by the name and the slash at the end."""
+    (tmp_path / "have.d").mkdir()
+    (tmp_path / "have").write_text("x")
+    text = "write: ./new, ./made/report.json, ./v1.2/, ./have.d, ./have, ./logs/*.txt, ./.cache, ./new\n"
+    root = os.path.realpath(tmp_path)
+    policy = parse(text, cwd=root)
+    names = ("new", "made/report.json", "v1.2", "have.d", "have", ".cache")
+    assert policy.write_roots() == tuple(f"{root}/{name}" for name in names)
+    assert policy.write_folders() == tuple(
+        os.path.normpath(f"{root}/{name}") for name in ("new", "made", "v1.2", "have.d", ".", "logs", ".cache")
+    )
+
+
+def test_the_starter_policy_teaches_every_kind():
+    """It parses, allows ./data and ./out only, and each commented example is a rule that parses."""
+    text = starter_policy()
+    policy = parse(text, **SCOPE)
+    assert [str(rule) for rule in policy.rules] == ["read: ./data", "write: ./out"]
+    for key, kind in KINDS.items():
+        assert f"# {key}: {kind.summary}" in text
+    examples = [
+        line[2:] for line in text.splitlines() if line.startswith("# ") and line[2:].split(":")[0] in (*KINDS, "allow")
+    ]
+    live = [line for line in examples if not any(line == f"{key}: {kind.summary}" for key, kind in KINDS.items())]
+    assert len(live) >= 8
+    for line in live:
+        assert parse(line, **SCOPE).rules
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_a_normal_form_is_plain_and_complete():
+    """Decisions need nothing but the normal form: text and files are not looked at again."""
+    policy = parse("read: ./data\nexec: git status\n", name="p", **SCOPE)
+    form = policy.normal_form()
+    assert form["format"] == "agentbox-policy/1"
+    assert set(form) == {"format", "name", "path", "sha256", "cwd", "home", "search", "rules"}
+    again = Policy.from_normal_form(form)
+    assert again.sha256 == policy.sha256
+    assert again.text == ""
+    with pytest.raises(PolicyError, match="expected a normal form of agentbox-policy/1"):
+        Policy.from_normal_form({**form, "format": "agentbox-policy/2"})
+    with pytest.raises(PolicyError, match="members"):
+        Policy.from_normal_form({**form, "rules": [{**form["rules"][0], "extra": 1}]})
+
+
+def test_defaults_come_from_the_process(tmp_path, monkeypatch):
+    """Without arguments, the working directory, HOME and PATH of the process are what values are resolved against."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/agentbox-vectors/me")
+    monkeypatch.setenv("PATH", "/agentbox-vectors/bin")
+    policy = parse("read: ./x, ~/y\n")
+    assert [rule.form["root"] for rule in policy.rules] == [os.path.realpath(tmp_path) + "/x", "/agentbox-vectors/me/y"]
+    assert policy.search == "/agentbox-vectors/bin"
