@@ -69,10 +69,9 @@ def test_a_wrong_command_line(folder: Path, words: Sequence[str], text: str) -> 
     assert (one_line(done), done.returncode) == (text, 64)
 
 
-@pytest.mark.parametrize("command", ["run", "replay"])
-def test_a_missing_policy(tmp_path: Path, command: str) -> None:
+def test_a_missing_policy(tmp_path: Path) -> None:
     """Without a policy nothing runs, and `agentbox init` is suggested."""
-    done = agentbox(tmp_path, command, "--", sys.executable, "-c", "print('ran')")
+    done = agentbox(tmp_path, "run", "--", sys.executable, "-c", "print('ran')")
     assert one_line(done) == (
         "agentbox.policy: no such policy file (write a starter policy with `agentbox init`, or name yours with -p FILE)"
     )
@@ -150,6 +149,99 @@ def test_a_file_that_is_no_trace_is_not_replaced(folder: Path) -> None:
     assert "notes.txt" in one_line(done)
     assert done.returncode == 73
     assert (folder / "notes.txt").read_text() == "dear diary"
+
+
+def mounted(folder: Path, options: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a file system of its own (tmpfs(5) with `options`) at folder/disk, which holds a policy."""
+    disk = folder / "disk"
+    disk.mkdir()
+    script = (
+        'mount -t tmpfs -o size=64k tmpfs "$0" && cp agentbox.policy "$0" && mount -o "$1" "$0" && cd "$0" && shift'
+        ' && exec "$@"'
+    )
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine gives no user and mount namespace, so no small disk")
+    command = [*namespace, "sh", "-c", script, str(disk), f"remount,{options}", *COMMAND, *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def test_a_folder_that_is_read_only(folder: Path) -> None:
+    """Where the trace cannot be made nothing runs; status 73."""
+    done = mounted(folder, "ro", "run", "--", sys.executable, "-c", "print('ran')")
+    assert "trace.jsonl: the trace cannot be made: read-only file system" in one_line(done)
+    assert done.returncode == 73
+
+
+def test_a_disk_that_becomes_full(folder: Path) -> None:
+    """When the trace can no longer be written the agent is ended, and that is said; status 74."""
+    (folder / "agentbox.policy").write_text(f"read: {folder}/data\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "notes.txt").write_text("notes")
+    program = f"while True: open({str(folder / 'data' / 'notes.txt')!r}).read()"
+    done = mounted(folder, "size=64k", "run", "--", sys.executable, "-c", program)
+    assert done.returncode == 74, done.stderr
+    assert "trace.jsonl" in done.stderr
+    assert "no space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "the trace does not verify"),
+        (b"hello\n", "the trace does not verify"),
+        (b'{"some":"json"}\n', "the trace does not verify"),
+    ],
+)
+def test_a_replay_of_something_else(folder: Path, content: bytes, text: str) -> None:
+    """A replay of what is no trace runs nothing; status 4."""
+    (folder / "trace.jsonl").write_bytes(content)
+    done = agentbox(folder, "replay", "--", sys.executable, "-c", "print('ran')")
+    assert one_line(done).startswith(text)
+    assert done.returncode == 4
+
+
+def test_a_replay_without_a_trace(folder: Path) -> None:
+    """Without a recording nothing runs, and how to make one is said; status 66."""
+    done = agentbox(folder, "replay", "--", sys.executable, "-c", "print('ran')")
+    assert one_line(done) == (
+        "trace.jsonl: cannot be opened: no such file or directory (record one first: agentbox run -- COMMAND)"
+    )
+    assert done.returncode == 66
+
+
+def test_a_replay_of_an_unsealed_trace(folder: Path) -> None:
+    """A trace without its last line is replayed only when that is asked for."""
+    program = [sys.executable, "-c", "print('ran')"]
+    assert agentbox(folder, "run", "--", *program).returncode == 0
+    trace = (folder / "trace.jsonl").read_bytes()
+    (folder / "trace.jsonl").write_bytes(trace[: trace.rindex(b"{")])
+    done = agentbox(folder, "replay", "--", *program)
+    assert "unsealed" in one_line(done)
+    assert "--allow-unsealed" in done.stderr
+    assert done.returncode == 4
+    assert agentbox(folder, "replay", "--allow-unsealed", "--", *program).returncode == 0
+
+
+def test_a_replay_under_another_policy(folder: Path) -> None:
+    """Another policy than the recorded one is warned of, and the replay goes on."""
+    program = [sys.executable, "-c", "print('ran')"]
+    assert agentbox(folder, "run", "--", *program).returncode == 0
+    (folder / "agentbox.policy").write_text(POLICY + "read: ./more\n")
+    done = agentbox(folder, "replay", "--", *program)
+    assert done.returncode == 0
+    assert done.stderr.startswith("agentbox: warning: ")
+    assert "policy" in done.stderr.splitlines()[0]
+
+
+def test_a_replay_without_a_policy_file_uses_the_recorded_one(folder: Path) -> None:
+    """A trace can be replayed where its policy is not, without a warning."""
+    program = [sys.executable, "-c", "print('ran')"]
+    assert agentbox(folder, "run", "--", *program).returncode == 0
+    (folder / "agentbox.policy").unlink()
+    done = agentbox(folder, "replay", "--", *program)
+    assert done.stderr == "agentbox: replay ok — 0/0 recorded steps matched\n"
 
 
 def test_init_overwrites_nothing(folder: Path) -> None:

@@ -45,12 +45,7 @@ _OF_ERRORS = {
     "PolicyError": BAD_POLICY,
     "PolicyError unreadable": NO_INPUT,
     "TraceError": NO_INPUT,
-    "TraceError exists": CANNOT_CREATE,
-    "TraceError full": TRACE_IO,
     "TraceError usage": USAGE,
-    "ReplayError": UNAVAILABLE,
-    "TraceInvalid": TRACE_INVALID,
-    "ScratchFailed": INTERNAL,
 }
 """Class (and code) of an error that names no status itself, to the status that the command ends with."""
 

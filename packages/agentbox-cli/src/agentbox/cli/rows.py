@@ -50,10 +50,7 @@ class Rows:
             text = _ABOUT.get(entry.op, target)(entry.op, entry.args)
         except (KeyError, TypeError, ValueError):
             text = str(entry.args)  # not as the specification says, so as it is
-        cwd = self._cwd
-        if len(cwd) > 1:
-            text = " -> ".join(part.removeprefix(cwd) for part in text.split(" -> "))
-        return text
+        return f" {text}".replace(f" {self._cwd}", " ")[1:] if len(self._cwd) > 1 else text
 
 
 def _clock(ts: float) -> str:

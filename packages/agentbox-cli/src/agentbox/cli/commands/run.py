@@ -9,6 +9,7 @@ import os
 
 from agentbox.cli import output
 from agentbox.cli.commands._base import LAYERS, POLICY, TRACE, Command
+from agentbox.cli.errors import CannotCreate
 from agentbox.cli.options import Option, Parsed
 
 
@@ -17,20 +18,24 @@ def run(parsed: Parsed) -> int:
     from agentbox.guard import run as run_guarded
     from agentbox.node import RUNTIME
     from agentbox.policy import load
+    from agentbox.trace import TraceError
 
-    return run_guarded(
-        RunOptions(
-            policy=load(parsed.text("policy")),
-            argv=parsed.command,
-            cwd=os.getcwd(),
-            trace=parsed.text("trace"),
-            say=output.message,
-            mode="observe" if parsed.switch("observe") else "record",
-            layers=parsed.text("layers"),
-            checkpoint=parsed.switch("checkpoint"),
-            runtimes=(RUNTIME,),
-        )
+    options = RunOptions(
+        policy=load(parsed.text("policy")),
+        argv=parsed.command,
+        cwd=os.getcwd(),
+        trace=parsed.text("trace"),
+        say=output.message,
+        mode="observe" if parsed.switch("observe") else "record",
+        layers=parsed.text("layers"),
+        checkpoint=parsed.switch("checkpoint"),
+        runtimes=(RUNTIME,),
     )
+    try:
+        return run_guarded(options)
+    except TraceError as error:
+        # Raised only before the agent starts: a trace that fails later ends the agent, and its status is returned.
+        raise CannotCreate(str(error), error.hint) from error
 
 
 COMMAND = Command(
