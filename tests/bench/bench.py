@@ -23,7 +23,7 @@ import time
 def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
 start = time.perf_counter()
 for _ in range(3): fib(24); sum(x * x for x in range(200_000)); {i: str(i) for i in range(50_000)}
-print(time.perf_counter() - start)
+print("figure", time.perf_counter() - start)
 """
 READ = """
 import time
@@ -32,13 +32,13 @@ def once():
 for _ in range(200): once()
 start = time.perf_counter()
 for _ in range(COUNT): once()
-print((time.perf_counter() - start) / COUNT)
+print("figure", (time.perf_counter() - start) / COUNT)
 """
 CHILDREN = """
 import subprocess, sys, time
 start = time.perf_counter()
 for _ in range(COUNT): subprocess.run([sys.executable, "-c", "pass"], check=True)
-print((time.perf_counter() - start) / COUNT)
+print("figure", (time.perf_counter() - start) / COUNT)
 """
 MEMORY = """
 for _ in range(COUNT):
@@ -69,10 +69,10 @@ class Way:
         return time.perf_counter() - start
 
     def figure(self, program: str) -> float:
-        """What a program that measures itself prints last. Raises `CalledProcessError`."""
+        """What a program that measures itself prints behind `figure`. Raises `CalledProcessError`."""
         command = self.command("-c", program)
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
-        return float(done.stdout.split()[-1])
+        return float(done.stdout.split("figure ")[1].split()[0])
 
 
 def interleaved(ways: list[Way], measure: Callable[[Way], float], times: int) -> dict[str, float]:
