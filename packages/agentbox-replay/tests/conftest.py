@@ -10,7 +10,7 @@ import pytest
 
 from agentbox.trace import TraceWriter
 
-HEADER = {"argv": ["agent"], "cwd": "/work", "policy": "read: .\n"}
+HEADER = {"argv": ["agent"], "cwd": "/work", "policy": "read: .\n", "policy_sha256": "1"}
 
 
 class Tape:

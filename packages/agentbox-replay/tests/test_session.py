@@ -30,18 +30,26 @@ def _closed() -> Iterator[None]:
         OPEN.pop().close()
 
 
+class Call(Event):
+    """An event of an SDK call, with what only its performer gets."""
+
+    __slots__ = ("private",)
+
+
 class Live:
     """A replay without an agent: the test makes the calls."""
 
-    def __init__(self, path: Any, scratch: Any = None, redactor: Any = None, **options: Any) -> None:
+    def __init__(self, path: Any, scratch: Any = None, **options: Any) -> None:
         self.lines: list[str] = []
         self.recording = Recording.open(str(path), **options)
         OPEN.append(self.recording)
-        self.session = ReplaySession(self.recording, TextOutcome(self.lines.append), scratch=scratch, redactor=redactor)
+        self.session = ReplaySession(self.recording, TextOutcome(self.lines.append), scratch=scratch)
 
     def effect(self, op: str, args: dict[str, Any], *, lane: str = "0.0", site: str = "") -> Any:
         """An SDK call; returns what is served."""
-        return self.session.begin(Event(op, args, lane=lane, site=site), EFFECTS.get(op))  # type: ignore[arg-type]
+        event = Call(op, recorded(args), lane=lane, site=site)
+        event.private = {name: value for name, value in args.items() if name.startswith("_")}
+        return self.session.begin(event, EFFECTS.get(op))  # type: ignore[arg-type]
 
     def observe(self, op: str, args: dict[str, Any], *, lane: str = "0.0", site: str = "") -> None:
         """A direct action."""
@@ -236,7 +244,7 @@ def test_live_access_is_refused_even_if_recorded(tape: Tapes, op: str, args: dic
 def test_recorded_live_access_is_announced(tape: Tapes) -> None:
     """A trace with direct network accesses says at the start that they will be refused."""
     live = Live(tape().observe("net.connect", {"host": "a", "port": 1}).seal())
-    live.session.start({"argv": ["agent"], "cwd": "/work", "policy": "read: .\n"})
+    live.session.start({"argv": ["agent"], "cwd": "/work", "policy_sha256": "1"})
     assert live.lines == [
         "warning: the trace holds 1 direct network accesses, which replay refuses: it never goes live"
     ]
@@ -245,7 +253,7 @@ def test_recorded_live_access_is_announced(tape: Tapes) -> None:
 def test_other_command_folder_and_policy_are_warned_of(tape: Tapes) -> None:
     """What differs before the first step is said, and does not end the replay."""
     live = Live(tape().seal())
-    live.session.start({"argv": ["other"], "cwd": "/else", "policy": "read: /\n"})
+    live.session.start({"argv": ["other"], "cwd": "/else", "policy_sha256": "2"})
     assert len(live.lines) == 3
     assert live.lines[0] == "warning: another command: recorded ['agent'], now ['other']"
     assert live.end() == 0
@@ -457,7 +465,7 @@ def test_secrets_match_in_their_redacted_form(tmp_path: Any) -> None:
     writer.close()
     assert b"s3cret-value" not in (tmp_path / "trace.jsonl").read_bytes()
 
-    live = Live(tmp_path / "trace.jsonl", redactor=Redactor())
+    live = Live(tmp_path / "trace.jsonl")
     assert live.effect("http.request", call("s3cret-value", "1", "n")) == {"status": 200, "body": b"fine"}
     report = live.ends(lambda: live.effect("http.request", call("s3cret-value", "1", "other")))
     assert "  cause:    nothing like it was recorded" in report or "  cause:    the call differs" in "\n".join(report)

@@ -39,7 +39,7 @@ class StepView:
     ) -> None:
         self.kind = kind
         self.op = op
-        self.args = {name: readable(value) for name, value in args.items() if not name.startswith("_")}
+        self.args = {name: readable(value) for name, value in args.items()}
         self.number = number
         self.seq = seq
         self.lane = lane

@@ -50,13 +50,10 @@ def identity(kind: str, op: str, args: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in same.items() if name not in _VOLATILE.get(op, ())}
 
 
-def redacted(args: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
-    """Live args as the trace would hold them: without what is for the supervisor only, and without secrets."""
-    kept = {name: value for name, value in args.items() if not name.startswith("_")}
-    if redactor is None:
-        return kept
-    bodies = {name: redactor.data(value) for name, value in kept.items() if isinstance(value, bytes)}
-    rest = redactor.doc({name: value for name, value in kept.items() if name not in bodies})
+def redacted(args: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """Live args as the trace would hold them: without secrets."""
+    bodies = {name: redactor.data(value) for name, value in args.items() if isinstance(value, bytes)}
+    rest = redactor.doc({name: value for name, value in args.items() if name not in bodies})
     return {**rest, **bodies}
 
 

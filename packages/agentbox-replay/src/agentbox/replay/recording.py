@@ -146,7 +146,7 @@ class Recording:
             self.header = args
         elif op == "run.end":
             self.status = args.get("status")
-        elif op == "fs.state":
+        elif op == "fs.state" and args["path"]:  # an empty path says that there were too many to list
             self.states[args["path"]] = args["sha256"]
 
     def _note_direct(self, step: int, op: str, args: dict[str, Any]) -> None:

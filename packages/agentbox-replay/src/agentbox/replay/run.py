@@ -13,7 +13,6 @@ from agentbox.replay.errors import ScratchUnavailable, TraceInvalid
 from agentbox.replay.recording import Recording
 from agentbox.replay.scratch import Scratch, is_under, plan_covers
 from agentbox.replay.session import ReplaySession
-from agentbox.trace import Redactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def replay(options: ReplayOptions) -> int:
     Raises `ReplayError` (trace missing or invalid, no scratch copy), `agentbox.policy.PolicyError` and
     `agentbox.guard.errors.GuardError`; nothing was run then.
     """
-    from agentbox.guard.options import RunOptions
-    from agentbox.guard.supervisor import run
+    from agentbox.guard import RunOptions, run
 
     say = options.say or outcome.say
     cwd = os.path.realpath(options.cwd or os.getcwd())
@@ -76,8 +74,8 @@ class _Stage:
         if self._scratch is not None:
             self._scratch.expose(rundir.path)
             options.scratch = self._scratch
-        redactor = Redactor(os.environ if options.environ is None else options.environ)
-        return ReplaySession(self._recording, self._outcome, scratch=self._scratch, redactor=redactor)
+        environ = os.environ if options.environ is None else options.environ
+        return ReplaySession(self._recording, self._outcome, scratch=self._scratch, environ=environ)
 
     def close(self) -> None:
         """Let go of everything; nothing remains."""

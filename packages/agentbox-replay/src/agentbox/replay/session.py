@@ -13,16 +13,17 @@ from agentbox.replay.describe import StepView, target
 from agentbox.replay.errors import ReplayError
 from agentbox.replay.identity import SKIPPED_EFFECTS, identity, is_private, is_step, key_of, redacted
 from agentbox.replay.match import Matcher
+from agentbox.trace import Redactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, Never, Protocol
 
     from agentbox.guard.session import Denial, EffectFacts, Ended, Event
     from agentbox.replay.recording import Recording
     from agentbox.replay.report import Divergence
     from agentbox.replay.scratch import Scratch
-    from agentbox.trace import Redactor
 
     class Outcome(Protocol):
         """Where the result of a replay goes; one of the last three is called, once."""
@@ -47,8 +48,8 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class ReplaySession:
     """Implements `agentbox.guard.session.Session` over a recording.
 
-    `scratch` is the copy of the tree, None where the trace has no writes or the machine cannot give one; `redactor`
-    makes live arguments comparable with recorded ones.
+    `scratch` is the copy of the tree, None where the trace has no writes or the machine cannot give one; `environ` is
+    the user's environment, whose secrets are looked for in live arguments as they were in recorded ones.
     """
 
     mode = "replay"
@@ -60,24 +61,28 @@ class ReplaySession:
         outcome: Outcome,
         *,
         scratch: Scratch | None = None,
-        redactor: Redactor | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._recording = recording
         self._matcher = Matcher(recording.cursor)
         self._outcome = outcome
         self._scratch = scratch
-        self._redactor = redactor
+        self._environ = environ or {}
+        self._redactor = Redactor({})
         self._denials: explain.Denials = {}
         self._denied = 0
         self._over = False
 
     def start(self, header: dict[str, Any]) -> None:
         """Say how this run differs from the recorded one before a single step: often why a step differs later."""
+        self._redactor = Redactor(
+            {name: self._environ[name] for name in header.get("env", ()) if name in self._environ}
+        )
         recorded = self._recording.header
         for name, what in (("argv", "command"), ("cwd", "working directory")):
             if recorded.get(name) != header.get(name):
                 self._outcome.warn(f"another {what}: recorded {recorded.get(name)}, now {header.get(name)}")
-        if recorded.get("policy") != header.get("policy"):
+        if recorded.get("policy_sha256") != header.get("policy_sha256"):
             self._outcome.warn("another policy than the recorded one, so it may deny or allow something else")
         for what, count in self._recording.unservable.items():
             self._outcome.warn(f"the trace holds {count} direct {what}, which replay refuses: it never goes live")
@@ -116,7 +121,7 @@ class ReplaySession:
         try:
             result = self._recording.result(step)
             if event.op == "fs.write" and "error" not in result:
-                self._write(event.args)
+                self._write(event)
         except ReplayError as error:
             self._over = True
             raise EndRun(error.status, str(error)) from error
@@ -136,20 +141,28 @@ class ReplaySession:
         if ended.signal in _INTERRUPTS and ended.status != recording.status:
             self._outcome.interrupted(recording.cursor.consumed, len(recording))
             return ended.status
-        found = explain.leftover(recording, self._denials) or self._wrong_content() or self._wrong_status(ended)
+        try:
+            found = explain.leftover(recording, self._denials) or self._wrong_content() or self._wrong_status(ended)
+        except ReplayError as error:
+            self._outcome.warn(str(error))
+            return error.status
         if found is not None:
             self._outcome.diverged(found)
             return DIVERGED
         self._outcome.same(len(recording), self._denied, recording.denials, ended.status)
         return ended.status
 
-    def _write(self, args: dict[str, Any]) -> None:
+    def _write(self, event: Event) -> None:
         """Put what the SDK would have written where the agent may read it itself: never into the real tree."""
-        if is_private(args):
-            with open(args["_path"], "wb") as file:  # the folder is this run's own and goes with it
-                file.write(args["_data"])
+        private = getattr(event, "private", None)
+        if not private:
+            return  # a supervisor that keeps the content to itself: the agent then sees what the recorded run left
+        path, data = private["_path"], private["_data"]
+        if is_private(event.args):
+            with open(path, "wb") as file:  # the folder is this run's own and goes with it
+                file.write(data)
         elif self._scratch is not None:
-            self._scratch.write(args["_path"], args["_data"])
+            self._scratch.write(path, data)
 
     def _take(self, kind: str, event: Event) -> int:
         key = key_of(kind, event.op, identity(kind, event.op, redacted(event.args, self._redactor)))
