@@ -1,0 +1,617 @@
+"""Replays of real agents through the real supervisor and guard."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentbox.guard.session import Event
+from agentbox.replay.errors import ScratchUnavailable
+from agentbox.replay.scratch import Scratch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor needs Linux")
+
+POLICY = """
+read:  ./in
+write: ./out
+net:   127.0.0.1
+exec:  echo
+"""
+
+
+def _has_scratch() -> bool:
+    try:
+        Scratch.open([os.path.dirname(__file__)]).close()
+    except ScratchUnavailable:
+        return False
+    return True
+
+
+needs_scratch = pytest.mark.skipif(not _has_scratch(), reason="no user or mount namespaces for this user here")
+
+
+class Workshop:
+    """A folder with a policy, an input and an agent; records and replays it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tmp = root / "tmp"
+        self.folder = root / "work"
+        for path in (self.tmp, self.folder, self.folder / "in"):
+            path.mkdir()
+        (self.folder / "in" / "a").write_text("alpha")
+        (self.folder / "in" / "b").write_text("beta")
+        (self.folder / "agentbox.policy").write_text(POLICY)
+
+    def agent(self, code: str, *, policy: str = POLICY) -> None:
+        """Write the agent's program; `box`, `os` and `sys` are imported."""
+        (self.folder / "agentbox.policy").write_text(policy)
+        text = "import os, sys\nimport agentbox.client as box\n" + textwrap.dedent(code)
+        (self.folder / "agent.py").write_text(text)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`agentbox WORDS...` in the folder."""
+        return subprocess.run(
+            [sys.executable, "-m", "agentbox.cli", *words],
+            cwd=self.folder,
+            env={**os.environ, "TMPDIR": str(self.tmp), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def record(self, *, status: int = 0) -> str:
+        """Record the agent; its standard output."""
+        done = self.run("run", "--", sys.executable, "agent.py")
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    def replay(self, *options: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        """Replay it, and check that nothing new is left in the folder or in TMPDIR."""
+        before = self.files()
+        done = self.run("replay", *options, "--", sys.executable, "agent.py")
+        assert done.returncode == status, done.stderr
+        assert self.files() == before
+        return done
+
+    def diverges(self, *options: str) -> list[str]:
+        """Replay it; the report's lines without prefix."""
+        return [line.removeprefix("agentbox: ") for line in self.replay(*options, status=3).stderr.splitlines()]
+
+    def files(self) -> dict[str, str]:
+        """Every file with its content's hash."""
+        return {
+            str(path.relative_to(self.root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+            for path in sorted(self.root.rglob("*"))
+        }
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    """A place to record and replay in."""
+    return Workshop(tmp_path)
+
+
+class Server:
+    """A loopback HTTP server that counts requests and can be stopped."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.count += 1
+                body = f"answer {outer.count} to {self.path}".encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._live = True
+
+    def stop(self) -> None:
+        """No more answers: the port is closed."""
+        if self._live:
+            self._live = False
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A running server."""
+    found = Server()
+    yield found
+    found.stop()
+
+
+def last(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line of standard error."""
+    return done.stderr.splitlines()[-1]
+
+
+def test_http_is_served_with_the_server_dead(shop: Workshop, server: Server) -> None:
+    """Requests are answered from the trace, each with its own recorded answer; nothing reaches the network."""
+    shop.agent(f"""
+        for path in ("x", "x", "y"):
+            print(box.get("{server.url}/" + path).text)
+    """)
+    output = shop.record()
+    assert server.count == 3
+    server.stop()
+    done = shop.replay()
+    assert done.stdout == output
+    assert last(done) == "agentbox: replay ok — 3/3 recorded steps matched"
+
+
+def test_clock_and_random_are_the_recorded_ones(shop: Workshop) -> None:
+    """Time and random numbers of the SDK, a program's output and errors are the recorded ones."""
+    shop.agent("""
+        print(box.now(), box.random(), box.random())
+        print(box.run(["echo", "hello"]).stdout)
+        try:
+            box.read_text("in/none")
+        except FileNotFoundError as error:
+            print(error)
+    """)
+    output = shop.record()
+    assert shop.replay().stdout == output
+
+
+def test_sdk_writes_are_skipped_and_checked(shop: Workshop) -> None:
+    """An SDK write does not touch the tree; another content ends the replay."""
+    shop.agent('box.write_text("out/report", "one")')
+    shop.record()
+    (shop.folder / "out" / "report").write_text("mine")
+    shop.replay()
+    assert (shop.folder / "out" / "report").read_text() == "mine"
+    shop.agent('box.write_text("out/report", "two")')
+    report = shop.diverges()
+    assert report[0] == "replay diverged at step 1 of 1"
+    assert "  cause:    the call differs from the recorded one" in report
+
+
+@needs_scratch
+def test_direct_writes_land_in_a_copy(shop: Workshop) -> None:
+    """Direct writes, renames and removals work in a replay, are seen by the agent, and leave the tree as it was."""
+    shop.agent("""
+        os.mkdir("out/sub")
+        with open("out/sub/new", "x") as file:
+            file.write("made")
+        os.rename("out/sub/new", "out/moved")
+        with open("out/log", "a") as file:
+            file.write("line")
+        os.remove("out/log")
+        print(open("out/moved").read(), sorted(os.listdir("out")))
+    """)
+    output = shop.record()
+    assert output == "made ['moved', 'sub']\n"
+    assert shop.replay().stdout == output
+    assert sorted(os.listdir(shop.folder / "out")) == ["moved", "sub"]
+
+
+@needs_scratch
+def test_final_content_of_direct_writes_is_checked(shop: Workshop) -> None:
+    """The same steps with another content written directly are found at the end, with both hashes."""
+    shop.agent('open("out/file", "w").write("one")')
+    shop.record()
+    shop.agent('open("out/file", "w").write("two")')
+    report = shop.diverges()
+    one, two = (hashlib.sha256(text).hexdigest() for text in (b"one", b"two"))
+    path = shop.folder / "out" / "file"
+    assert report[0] == "replay diverged at step 1 of 1"
+    assert f"  cause:    the content differs at the end: {path}: recorded sha256 {one}, now sha256 {two}" in report
+    assert path.read_text() == "one"
+
+
+@needs_scratch
+def test_a_cache_that_was_missing_is_missing_again(shop: Workshop) -> None:
+    """A replay right after the recording starts as the recording did, though its outputs are in the tree."""
+    shop.agent("""
+        try:
+            print("cached", open("out/cache").read())
+        except FileNotFoundError:
+            open("out/cache", "w").write("fresh")
+            print("made", open("out/cache").read())
+    """)
+    assert shop.record() == "made fresh\n"
+    assert shop.replay().stdout == "made fresh\n"
+
+
+@needs_scratch
+def test_missing_write_folders_are_made_only_in_the_copy(shop: Workshop) -> None:
+    """A write root that does not exist any more is there for the agent, and is not made for real."""
+    shop.agent('open("out/file", "w").write("one")')
+    shop.record()
+    (shop.folder / "out" / "file").unlink()
+    (shop.folder / "out").rmdir()
+    shop.replay()
+    assert not (shop.folder / "out").exists()
+
+
+@needs_scratch
+@pytest.mark.skipif(
+    "private" not in Event.__slots__, reason="this supervisor keeps the content of SDK writes to itself"
+)
+def test_sdk_writes_show_to_direct_reads(shop: Workshop) -> None:
+    """What the SDK wrote is what the agent then reads itself, though the tree never had it."""
+    shop.agent("""
+        box.write_text("out/note", "from the SDK")
+        print(open("out/note").read())
+    """)
+    output = shop.record()
+    (shop.folder / "out" / "note").unlink()
+    assert shop.replay().stdout == output
+    assert not (shop.folder / "out" / "note").exists()
+
+
+def test_changed_input_file(shop: Workshop) -> None:
+    """A direct read of a file that changed names both hashes and the agent's line."""
+    shop.agent('print(open("in/a").read())')
+    shop.record()
+    (shop.folder / "in" / "a").write_text("other")
+    report = shop.diverges()
+    old, new = (hashlib.sha256(text).hexdigest() for text in (b"alpha", b"other"))
+    assert report[0] == "replay diverged at step 1 of 1"
+    assert f"  cause:    the file changed: recorded sha256 {old}, now sha256 {new}" in report
+    assert any(line.startswith("  at:") and line.endswith("agent.py:3") for line in report)
+
+
+def test_sdk_reads_are_served_from_the_trace(shop: Workshop) -> None:
+    """A file that is read through the SDK is the recorded one, whatever is in the tree now."""
+    shop.agent('print(box.read_text("in/a"))')
+    shop.record()
+    (shop.folder / "in" / "a").unlink()
+    assert shop.replay().stdout == "alpha\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "headline", "cause"),
+    [
+        (
+            "box.read_text('in/b'); box.read_text('in/a'); box.now()",
+            "at step 1 of 3",
+            "it was recorded as step 2, after",
+        ),
+        (
+            "box.read_text('in/a'); box.read_text('in/b'); box.now(); box.now()",
+            "after step 3 of 3",
+            "this is call 2 of it",
+        ),
+        ("box.read_text('in/a'); box.read_text('in/b')", "at step 3 of 3", "the agent stopped early at step 3 of 3"),
+        (
+            "box.read_text('in/a'); box.now(); box.read_text('in/b')",
+            "at step 2 of 3",
+            "it was recorded as step 3, after",
+        ),
+        ("box.read_text('in/a'); box.read_text('in/c')", "at step 2 of 3", "nothing like it was recorded"),
+    ],
+    ids=["order", "extra", "missing", "swapped", "other"],
+)
+def test_changed_agent(shop: Workshop, code: str, headline: str, cause: str) -> None:
+    """Another order, one call more, one less, another call: each is named at its step with its cause."""
+    shop.agent("box.read_text('in/a'); box.read_text('in/b'); box.now()")
+    shop.record()
+    shop.agent(code)
+    report = shop.diverges()
+    assert report[0] == f"replay diverged {headline}"
+    assert cause in next(line for line in report if line.startswith("  cause:"))
+
+
+def test_agent_that_catches_everything_is_ended(shop: Workshop) -> None:
+    """The supervisor ends a diverged run itself: an agent that swallows every exception cannot go on."""
+    shop.agent("box.now()")
+    shop.record()
+    shop.agent("""
+        while True:
+            try:
+                box.random()
+                print("still here")
+            except BaseException:
+                pass
+    """)
+    done = shop.replay(status=3)
+    assert "still here" not in done.stdout
+
+
+def test_threads_replay_in_any_order(shop: Workshop, server: Server) -> None:
+    """Threads whose calls interleave otherwise than when recorded get their own answers, time after time."""
+    shop.agent(f"""
+        import threading
+        found = {{}}
+        def work(name):
+            found[name] = [box.get(f"{server.url}/{{name}}/{{turn}}").text for turn in range(5)]
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(sorted(found.items()))
+    """)
+    output = shop.record()
+    server.stop()
+    for _ in range(3):
+        done = shop.replay()
+        assert done.stdout == output
+        assert last(done) == "agentbox: replay ok — 20/20 recorded steps matched"
+
+
+def test_asyncio_tasks_replay(shop: Workshop, server: Server) -> None:
+    """Tasks of asyncio.gather get their own answers."""
+    shop.agent(f"""
+        import asyncio
+        async def work(name):
+            return [(await asyncio.to_thread(box.get, f"{server.url}/{{name}}/{{turn}}")).text for turn in range(3)]
+        async def main():
+            print(await asyncio.gather(*(work(name) for name in "abc")))
+        asyncio.run(main())
+    """)
+    output = shop.record()
+    server.stop()
+    assert shop.replay().stdout == output
+
+
+def test_direct_network_never_goes_live(shop: Workshop, server: Server) -> None:
+    """A direct connection is refused in a replay though policy and trace have it: nobody is dialled."""
+    shop.agent(f"""
+        from urllib.request import urlopen
+        print(urlopen("{server.url}/x").read())
+    """)
+    shop.record()
+    assert server.count == 1
+    report = shop.diverges()
+    assert server.count == 1
+    assert any("which replay refuses: it never goes live" in line for line in report)
+    assert any(line.startswith("  cause:    replay never goes live") for line in report)
+    assert any(line.startswith("  fix:") and "box.get()" in line for line in report)
+
+
+def test_direct_starts_never_go_live(shop: Workshop) -> None:
+    """A program that the agent starts itself is refused in a replay, and box.run is named as the way out."""
+    shop.agent("""
+        import subprocess
+        subprocess.run(["echo", "hello"])
+    """)
+    assert shop.record() == "hello\n"
+    done = shop.replay(status=3)
+    assert done.stdout == ""
+    assert "fix:" in last(done)
+    assert "box.run()" in last(done)
+
+
+def test_exit_status(shop: Workshop) -> None:
+    """A failing agent that fails the same way is a good replay with its status; another status is a divergence."""
+    shop.agent("box.now(); sys.exit(7)")
+    shop.record(status=7)
+    done = shop.replay(status=7)
+    assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched"
+    shop.agent("box.now(); sys.exit(0)")
+    report = shop.diverges()
+    assert report[0] == "replay diverged after step 1 of 1"
+
+
+def test_denials_are_the_same(shop: Workshop) -> None:
+    """What was denied when recorded is denied again, and is no step."""
+    shop.agent("""
+        try:
+            open("/etc/passwd")
+        except PermissionError:
+            print("denied")
+        box.now()
+    """)
+    shop.record()
+    done = shop.replay()
+    assert done.stdout == "denied\n"
+    assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+def test_a_narrower_policy_is_warned_of_and_named(shop: Workshop) -> None:
+    """Under a policy that denies a recorded read, the warning and the cause both say so."""
+    code = """
+        try:
+            open("in/a")
+        except PermissionError:
+            pass
+        box.now()
+    """
+    shop.agent(code)
+    shop.record()
+    shop.agent(code, policy="read: ./in/b\n")
+    report = shop.diverges()
+    assert report[0] == "warning: another policy than the recorded one, so it may deny or allow something else"
+    assert any(line.startswith("  cause:    the policy denies the recorded step now") for line in report)
+
+
+def test_recorded_policy_is_used_when_there_is_none(shop: Workshop) -> None:
+    """Without a policy file the text in the trace is the policy."""
+    shop.agent('print(open("in/a").read())')
+    shop.record()
+    (shop.folder / "agentbox.policy").unlink()
+    assert shop.replay().stdout == "alpha\n"
+
+
+def test_hash_order_is_the_recorded_one(shop: Workshop) -> None:
+    """Sets are ordered as when recorded: the hash seed is kept."""
+    shop.agent("print(list({str(number) for number in range(50)}))")
+    output = shop.record()
+    assert shop.replay().stdout == output
+
+
+def test_json_outcome(shop: Workshop) -> None:
+    """With --json the outcome is one object, for a good replay and for a divergence."""
+    shop.agent("box.now()")
+    shop.record()
+    assert json.loads(last(shop.replay("--json"))) == {
+        "result": "ok",
+        "matched": 1,
+        "steps": 1,
+        "denials": {"now": 0, "recorded": 0},
+        "status": 0,
+    }
+    shop.agent("box.random()")
+    found = json.loads(last(shop.replay("--json", status=3)))
+    assert (found["result"], found["step"], found["steps"], found["cause"]) == ("diverged", 1, 1, "no-such-step")
+    assert found["recorded"]["op"] == "clock.now"
+    assert found["now"]["op"] == "random.float"
+    assert found["at"].endswith("agent.py:3")
+
+
+def test_broken_traces_are_refused(shop: Workshop) -> None:
+    """A trace that does not verify, or is not there, ends before the agent starts, in one line."""
+    shop.agent('print("started"); box.now()')
+    shop.record()
+    trace = shop.folder / "trace.jsonl"
+    whole = trace.read_bytes()
+    for data, status in ((whole.replace(b"clock.now", b"clock.not"), 4), (b"\x00garbage", 4), (b"", 4), (None, 66)):
+        if data is None:
+            trace.unlink()
+        else:
+            trace.write_bytes(data)
+        done = shop.replay(status=status)
+        assert "started" not in done.stdout
+        assert len(done.stderr.splitlines()) == 1
+        assert "Traceback" not in done.stderr
+
+
+def test_unsealed_traces_need_a_word(shop: Workshop) -> None:
+    """What a crash left is replayed only when asked for."""
+    shop.agent("box.now()")
+    shop.record()
+    trace = shop.folder / "trace.jsonl"
+    trace.write_bytes(b"".join(trace.read_bytes().splitlines(keepends=True)[:-1]))
+    assert "--allow-unsealed" in shop.replay(status=4).stderr
+    assert last(shop.replay("--allow-unsealed")) == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+def test_private_folders_work_for_real(shop: Workshop) -> None:
+    """Temporary files, under whatever random names, work in a replay as when recorded, and are gone after it."""
+    shop.agent("""
+        import tempfile
+        with tempfile.NamedTemporaryFile("w+") as file:
+            file.write("x")
+            file.seek(0)
+            print(file.read())
+        box.now()
+    """)
+    shop.record()
+    done = shop.replay()
+    assert done.stdout == "x\n"
+    assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+@needs_scratch
+def test_write_root_that_holds_the_private_folder(shop: Workshop) -> None:
+    """A write rule over the temporary directory covers the run's private folder too, and its channel still works."""
+    shop.agent(
+        f"""
+            open("{shop.tmp}/file", "w").write("x")
+            print(box.read_text("in/a"))
+            open(os.environ["TMPDIR"] + "/y", "w")
+        """,
+        policy=f"{POLICY}\nwrite: {shop.tmp}\n",
+    )
+    output = shop.record()
+    assert shop.replay().stdout == output
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_machine_without_namespaces(shop: Workshop, direct: bool, tmp_path: Path) -> None:
+    """Without namespaces direct writes are refused before the agent starts; SDK writes are checked, not made."""
+    shop.agent('open("out/f", "w").write("x")' if direct else 'box.write_text("out/f", "x")')
+    shop.record()
+    program = textwrap.dedent("""
+        import sys
+        from agentbox.guard.kernel import _syscalls
+        def refuse(flags):
+            raise OSError(1, "unshare: Operation not permitted")
+        _syscalls.unshare = refuse
+        from agentbox.cli.main import main
+        sys.exit(main(sys.argv[1:]))
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "replay", "--", sys.executable, "agent.py"],
+        cwd=shop.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("agentbox: ")
+    assert "user or mount namespaces are refused here" in lines[0]
+    if direct:
+        assert (done.returncode, len(lines)) == (69, 1)
+        assert "user namespaces or as root" in lines[0]
+    else:
+        assert done.returncode == 0
+        assert lines[-1] == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+@pytest.fixture
+def as_nobody(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs agentbox as an ordinary user, with the system's Python, in a folder of that user."""
+    python = "/usr/bin/python3"
+    if os.getuid() != 0 or not os.access(python, os.X_OK):
+        pytest.skip("needs root, to become an ordinary user, and a system Python that one can run")
+    if subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]).returncode:
+        pytest.skip("the system's Python is older than 3.11")
+    import agentbox
+
+    sources = os.pathsep.join(agentbox.__path__[index].rpartition("/")[0] for index in range(len(agentbox.__path__)))
+
+    def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [python, "-B", "-m", "agentbox.cli", *words],
+            cwd=folder,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": sources},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        )
+
+    return run
+
+
+@needs_scratch
+def test_ordinary_user(as_nobody: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """An ordinary user replays direct writes as well, in a user namespace."""
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (folder / "agentbox.policy").write_text("write: ./out\n")
+        (folder / "agent.py").write_text('import os\nos.mkdir("out/d")\nopen("out/d/f", "w").write("x")\n')
+        os.chown(folder, 65534, 65534)
+        command = ("--", "/usr/bin/python3", "agent.py")
+        done = as_nobody(folder, "run", *command)
+        if "No module named" in done.stderr or "Permission denied" in done.stderr:
+            pytest.skip("the checkout cannot be read by an ordinary user")
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(folder / "out" / "d")
+        done = as_nobody(folder, "replay", *command)
+        assert done.returncode == 0, done.stderr
+        assert last(done) == "agentbox: replay ok — 2/2 recorded steps matched"
+        assert os.listdir(folder / "out") == []
+    finally:
+        shutil.rmtree(folder)
