@@ -1,0 +1,131 @@
+"""How trace files are made, opened and moved: never through a link, never a device, never over something else.
+
+Nothing here may wait (a FIFO is refused, not opened for ever) or touch a file that agentbox did not write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from .chain import START
+from .errors import TraceError, from_os, shown
+
+_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_AWAY = "move it away or name another trace"
+
+
+def create_file(name: str) -> int:
+    """Return a locked descriptor, opened for appending, of a new or empty file at `name`, mode 0600. Raises
+    `TraceError` (`exists`, `io`)."""
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
+    except OSError as error:
+        raise from_os(name, "the trace cannot be made", error) from None
+    try:
+        _claim(fd, name)
+        facts = os.fstat(fd)
+        if facts.st_size:
+            raise TraceError(
+                f"{shown(name)}: is there already, expected no file or an empty one", code="exists", hint=_AWAY
+            )
+        if facts.st_nlink != 1:
+            raise TraceError(
+                f"{shown(name)}: has {facts.st_nlink} names, expected one", code="io", hint="remove the hard links"
+            )
+        os.fchmod(fd, 0o600)
+    except OSError as error:
+        os.close(fd)
+        raise from_os(name, "the trace cannot be made", error) from None
+    except TraceError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _claim(fd: int, name: str) -> None:
+    """Take the writer's lock (flock(2): it ends with the last process that holds the descriptor)."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise TraceError(
+            f"{shown(name)}: is not a regular file, expected none or an empty one", code="io", hint="name another trace"
+        )
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise TraceError(
+            f"{shown(name)}: another run is writing it", code="exists", hint="wait for that run or name another trace"
+        ) from None
+
+
+def open_trace(path: str | os.PathLike[str]) -> int:
+    """Return a descriptor for reading a regular file. Links are followed. Raises `TraceError` (`io`) for everything
+    that is not one."""
+    name = os.fspath(path)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError):
+            raise TraceError(f"{shown(name)}: cannot be opened: {str(error).lower()}", code="io") from None
+        raise from_os(name, "cannot be opened", error) from None
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISREG(kind):
+        return fd
+    os.close(fd)
+    what = "a directory" if stat.S_ISDIR(kind) else "a pipe" if stat.S_ISFIFO(kind) else "a device"
+    raise TraceError(
+        f"{shown(name)}: is {what}, expected a trace file", code="io", hint="name the trace, as in trace.jsonl"
+    )
+
+
+def rotate(path: str | os.PathLike[str]) -> str | None:
+    """Move an existing trace out of the way: `trace.jsonl` to `trace.prev.jsonl`, over an older one. Return the new
+    path, or None where no entry is there.
+
+    Raises `TraceError`: `not-a-trace` when either file is something else (it is left alone), `exists` when the trace
+    is being written now, `io`.
+    """
+    name = os.fspath(path)
+    stem, suffix = os.path.splitext(name)
+    target = f"{stem}.prev{suffix}"
+    fd = _open_own(name)
+    if fd is None:
+        return None
+    try:
+        _claim(fd, name)
+        older = _open_own(target)
+        if older is not None:
+            os.close(older)
+        os.rename(name, target)
+    except OSError as error:
+        raise from_os(name, f"cannot be moved to {shown(target)}", error) from None
+    finally:
+        os.close(fd)
+    return target
+
+
+def _open_own(name: str) -> int | None:
+    """Return a descriptor of the trace at `name`, or None when there is no file or an empty one; refuse everything
+    else."""
+    try:
+        fd = os.open(name, os.O_RDONLY | _SAFE)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise from_os(name, "cannot be opened", error) from None
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        start = os.read(fd, len(START)) if regular else b"?"
+    except OSError as error:
+        os.close(fd)
+        raise from_os(name, "cannot be read", error) from None
+    if regular and start == START:
+        return fd
+    os.close(fd)
+    if not start:
+        return None
+    raise TraceError(
+        f"{shown(name)}: is there and is not an agentbox trace, expected none or a trace",
+        code="not-a-trace",
+        hint=f"it was left alone: {_AWAY}",
+    )
