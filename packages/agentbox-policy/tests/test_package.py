@@ -71,7 +71,7 @@ def test_every_kind_is_one_file_in_the_table():
 
 
 def test_every_kind_and_error_code_is_documented(package):
-    """The specification has a heading for each kind and a row for each code; the user's page a heading for each kind."""
+    """The specification has a heading for each kind and a row for each code; the user's page a heading per kind."""
     spec, page = docs(package, "spec/policy.md"), docs(package, "reference/policy.md")
     for key in KINDS:
         assert re.search(rf"^#+ .*`{key}:`", spec, re.MULTILINE), key

@@ -76,7 +76,9 @@ targets = st.one_of(
     ),
     st.tuples(st.just("env"), st.one_of(odd_text, names)),
     st.tuples(anything, anything),
-    st.lists(anything, max_size=4).map(lambda parts: (st.sampled_from(["read", "net", "exec", "env"]), *parts)),
+    st.tuples(st.sampled_from(["read", "net", "exec", "env"]), st.lists(anything, max_size=4)).map(
+        lambda parts: (parts[0], *parts[1])
+    ),
 )
 
 

@@ -240,7 +240,7 @@ def _restored(doc: object, name: str, count: int) -> Rule:
 
 
 def _safe(key: object) -> str:
-    return key[:40] if type(key) is str else type(key).__name__
+    return shown(key[:40]) if type(key) is str else type(key).__name__
 
 
 def _shown(given: tuple[object, ...]) -> str:

@@ -310,7 +310,7 @@ def denied_text(key: str, target: str, reason: str, fix: str, policy: str, *, sh
     """The one line that a denial shows: what was refused, why, and the policy line that would allow it ("" if none
     would).
     """
-    text = "agentbox: " + key + " denied: " + shown(target) + ": " + reason
+    text = "agentbox: " + key + " denied: " + shown(target) + ": " + shown(reason)
     if fix:
         return text + "; to allow it, add this line to " + shown(policy) + ": " + fix
     return text
