@@ -73,3 +73,15 @@ def test_what_is_collected(tmp_path: Path) -> None:
     assert found.sdk == {"/w/sdk"}
     assert found.pairs == {("/w/a", "/w/b")}
     assert "/w/read" not in found.changed
+
+
+def test_what_was_there_before_a_write(tmp_path: Path) -> None:
+    """The guard's word on what a write found: a free name, or a file of some size that was appended to."""
+    (tmp_path / "new").touch()
+    assert state(tmp_path, ("observe", "fs.write", {"path": "new", "flags": "w", "absent": True})) == ["new"]
+    found = PreState()
+    found.add("observe", "fs.write", {"path": "/w/log", "flags": "a", "size": 7})
+    found.add("observe", "fs.write", {"path": "/w/log", "flags": "a", "size": 9})
+    found.add("observe", "fs.write", {"path": "/w/raw", "flags": "0o2001", "size": 3})
+    found.add("observe", "fs.write", {"path": "/w/out", "flags": "w", "size": 5})
+    assert found.appended == {"/w/log": 7, "/w/raw": 3}

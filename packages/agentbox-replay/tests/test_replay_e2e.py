@@ -397,6 +397,23 @@ def test_direct_starts_never_go_live(shop: Workshop) -> None:
     assert "box.run()" in last(done)
 
 
+def test_guarded_program_of_box_run_is_served(shop: Workshop) -> None:
+    """A Python program started by box.run is recorded with all that it does, and served as one step."""
+    (shop.folder / "in" / "child.py").write_text('print(open("in/a").read())')
+    shop.agent(
+        f"""
+        print(box.run(["{sys.executable}", "in/child.py"]).stdout)
+        print(open("in/b").read())
+        """,
+        policy=f"{POLICY}exec: {sys.executable}\n",
+    )
+    output = shop.record()
+    assert "alpha" in output
+    done = shop.replay()
+    assert done.stdout == output
+    assert last(done) == "agentbox: replay ok — 2/2 recorded steps matched"
+
+
 def test_exit_status(shop: Workshop) -> None:
     """A failing agent that fails the same way is a good replay with its status; another status is a divergence."""
     shop.agent("box.now(); sys.exit(7)")

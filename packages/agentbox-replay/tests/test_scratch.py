@@ -89,6 +89,7 @@ def tree(uid: int | None) -> Iterator[Path]:
     base = Path(tempfile.mkdtemp())
     (base / "wo,rk:" / "sub").mkdir(parents=True)
     (base / "wo,rk:" / "old").write_text("real")
+    (base / "wo,rk:" / "log").write_text("one, two")
     (base / "wo,rk:" / "sub" / "inner").write_text("real")
     if uid is not None:
         for path in [base, *base.rglob("*")]:
@@ -132,7 +133,7 @@ def test_writes_land_in_the_copy_and_the_tree_stays(uid: int | None, tree: Path)
         finally:
             view.close()
 
-    assert forked(act, uid=uid) == [["made", "moved", "old", "sub"], [], "new"]
+    assert forked(act, uid=uid) == [["log", "made", "moved", "old", "sub"], [], "new"]
     assert snapshot(tree.parent) == before
     # The same without the copy reaches the tree: the test can fail.
     forked(change, uid=uid)
@@ -143,24 +144,30 @@ def test_supervisor_writes_show_to_the_agent_and_states_are_of_the_copy(uid: int
     """A skipped SDK write is put into the copy, where the agent's direct read and the final hash see it."""
 
     def act() -> object:
-        view = Scratch.open([str(tree)], make=[str(tree / "root")], hide=[str(tree / "sub"), str(tree / "nothing")])
+        view = Scratch.open(
+            [str(tree)],
+            make=[str(tree / "root")],
+            hide=[str(tree / "sub"), str(tree / "nothing")],
+            cut={str(tree / "log"): 3, str(tree / "old"): 100},
+        )
         try:
             view.write(str(tree / "by-sdk"), b"\x00\xff")
             view.write(str(tree / "old"), b"short")
             seen = inside(view, lambda: [(tree / "by-sdk").read_bytes().hex(), sorted(os.listdir(tree))])
-            return [seen, view.states([str(tree / name) for name in ("old", "gone", "root", "by-sdk")])]
+            return [seen, view.states([str(tree / name) for name in ("old", "log", "gone", "root", "by-sdk")])]
         finally:
             view.close()
 
     seen, states = forked(act, uid=uid)  # type: ignore[misc]
-    assert seen == ["00ff", ["by-sdk", "old", "root"]]
+    assert seen == ["00ff", ["by-sdk", "log", "old", "root"]]
     assert states == {
         str(tree / "old"): hashlib.sha256(b"short").hexdigest(),
+        str(tree / "log"): hashlib.sha256(b"one").hexdigest(),
         str(tree / "gone"): "absent",
         str(tree / "root"): "directory",
         str(tree / "by-sdk"): hashlib.sha256(b"\x00\xff").hexdigest(),
     }
-    assert sorted(os.listdir(tree)) == ["old", "sub"]
+    assert sorted(os.listdir(tree)) == ["log", "old", "sub"]
 
 
 def test_a_socket_below_a_cover_can_be_exposed(uid: int | None, tree: Path) -> None:

@@ -470,3 +470,26 @@ def test_secrets_match_in_their_redacted_form(tmp_path: Any) -> None:
     report = live.ends(lambda: live.effect("http.request", call("s3cret-value", "1", "other")))
     assert "  cause:    nothing like it was recorded" in report or "  cause:    the call differs" in "\n".join(report)
     assert not any("s3cret-value" in line for line in report)
+
+
+def test_steps_of_served_programs_are_no_steps(tape: Tapes) -> None:
+    """What a program of box.run did itself is part of that call; a fork of the agent is the agent."""
+    argv = {"argv": ["python", "x.py"], "cwd": "/work", "file": "/usr/bin/python"}
+    path = (
+        tape()
+        .meta("process.start", process=0, parent=None)
+        .meta("process.start", process=1, parent=0)
+        .observe("fs.list", {"path": "/work/forked"}, lane="1.0")
+        .meta("effect.begin", op="proc.run", args=argv)
+        .meta("process.start", process=2, parent=None)
+        .observe("fs.list", {"path": "/work/child"}, lane="2.0")
+        .meta("process.start", process=3, parent=2)
+        .effect("clock.now", {}, {"value": 1.0}, lane="3.0")
+        .effect("proc.run", argv, {"status": 0, "stdout": b"", "stderr": b""})
+        .seal()
+    )
+    live = Live(path)
+    live.observe("fs.list", {"path": "/work/forked"}, lane="1.0")
+    live.effect("proc.run", argv)
+    assert live.end() == 0
+    assert live.lines == ["replay ok — 2/2 recorded steps matched"]

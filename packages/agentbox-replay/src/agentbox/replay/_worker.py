@@ -222,6 +222,14 @@ def _hide(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _cut(view: _View, request: dict[str, Any]) -> dict[str, Any]:
+    """Shorten files in the copy to what they held before the recorded run appended to them."""
+    for path, size in request["sizes"].items():
+        if view.is_covered(path) and os.path.isfile(path) and os.path.getsize(path) > size:
+            os.truncate(path, size)
+    return {}
+
+
 def _write(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     path = request["path"]
     if not view.is_covered(path):
@@ -250,4 +258,4 @@ def _state(path: str) -> str:
 
 
 _KINDS = ((stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
-_HANDLERS = {"expose": _expose, "make": _make, "hide": _hide, "write": _write, "states": _states}
+_HANDLERS = {"expose": _expose, "make": _make, "hide": _hide, "cut": _cut, "write": _write, "states": _states}

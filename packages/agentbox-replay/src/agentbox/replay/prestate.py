@@ -1,7 +1,7 @@
-"""What the tree looked like before the recorded run, as far as its trace tells: which paths did not exist then.
+"""What the tree looked like before the recorded run, as far as its trace tells: what was absent, what was shorter.
 
-A recording leaves its outputs in the tree, and a replay starts from that tree. This module never guesses: a path is
-only named when the trace shows that it was absent, so that the scratch copy can show it absent again.
+A recording leaves its outputs in the tree, and a replay starts from that tree. This module never guesses: it names only
+what the trace shows, so that the scratch copy can begin as the recorded run did.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ WRITES = frozenset(
 )
 """Operations that change the tree."""
 
-_O_EXCL = 0o200  # <asm-generic/fcntl.h>
+_O_EXCL, _O_APPEND = 0o200, 0o2000  # <asm-generic/fcntl.h>
 _ABSENT, _MADE, _OTHER = "absent", "made", "other"
 
 
 class PreState:
     """Collects the first mention of each path that the agent touched. Feed it every recorded step, in order."""
 
-    __slots__ = ("_first", "changed", "direct", "pairs", "sdk")
+    __slots__ = ("_first", "appended", "changed", "direct", "pairs", "sdk")
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
+        self.appended: dict[str, int] = {}
+        """Files that the agent first touched by appending to them: their size in bytes before that."""
         self.changed: set[str] = set()
         """Every path that it changed, either way."""
         self.direct: set[str] = set()
@@ -48,7 +50,10 @@ class PreState:
             path = args.get(name)
             if not isinstance(path, str) or not path.startswith("/") or (op == "fs.symlink" and name == "path"):
                 continue
-            self._first.setdefault(path, _mention(op, name, args))
+            if path not in self._first:
+                self._first[path] = _mention(op, name, args)
+                if op == "fs.write" and isinstance(args.get("size"), int) and _has(args, "a", _O_APPEND):
+                    self.appended[path] = args["size"]
             if op in WRITES:
                 self.changed.add(path)
                 (self.direct if kind == "observe" else self.sdk).add(path)
@@ -76,20 +81,21 @@ class PreState:
 
 
 def _mention(op: str, name: str, args: dict[str, Any]) -> str:
-    if op == "fs.read" and args.get("absent"):
+    if name == "path" and args.get("absent"):
         return _ABSENT
-    if op == "fs.write" and _is_exclusive(str(args.get("flags", ""))):
+    if op == "fs.write" and _has(args, "x", _O_EXCL):
         return _ABSENT
     if op in ("fs.symlink", "fs.link") and name == "to":
         return _ABSENT  # both fail when the name is taken (symlink(2), link(2))
     return _MADE if op == "fs.mkdir" else _OTHER
 
 
-def _is_exclusive(flags: str) -> bool:
-    """True for an open that makes the file or fails: a mode such as `xb`, or open flags in octal with O_EXCL."""
+def _has(args: dict[str, Any], letter: str, flag: int) -> bool:
+    """True if a file was opened so: `flags` is a mode such as `xb`, or open flags in octal."""
+    flags = str(args.get("flags", ""))
     if flags.startswith("0o"):
         try:
-            return bool(int(flags, 8) & _O_EXCL)
+            return bool(int(flags, 8) & flag)
         except ValueError:
             return False
-    return "x" in flags
+    return letter in flags

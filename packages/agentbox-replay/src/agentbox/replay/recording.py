@@ -30,6 +30,8 @@ class Recording:
 
     __slots__ = (
         "_file",
+        "_outside",
+        "_running",
         "cursor",
         "denials",
         "header",
@@ -48,13 +50,15 @@ class Recording:
         self.cursor = Cursor()
         self.prestate = PreState()
         self.states: dict[str, str] = {}
-        """Final state of every file that the agent wrote directly: sha256 in hex, or `absent`."""
+        """Final state of every file written directly: sha256 in hex, `absent`, or a word for what is no file."""
         self.last_write: dict[str, int] = {}
         """Path to the last step that changed it directly."""
         self.status: int | None = None
         """The recorded exit status; None in an unsealed trace."""
         self.denials = 0
         self.unservable: dict[str, int] = {}
+        self._outside: set[int] = set()
+        self._running = 0
         self._file = open(path, "rb")
 
     @classmethod
@@ -130,6 +134,8 @@ class Recording:
         kind, op, args = entry.kind, entry.op, entry.args
         if kind == "meta":
             self._note_meta(op, args)
+        elif int(entry.lane.partition(".")[0]) in self._outside:
+            return
         elif kind == "deny":
             self.denials += 1
         elif is_step(kind, op, args):
@@ -140,12 +146,22 @@ class Recording:
                 self.prestate.add(kind, op, args)
             if kind == "observe":
                 self._note_direct(step, op, args)
+        if kind == "effect" and op == "proc.run":
+            self._running -= 1
 
     def _note_meta(self, op: str, args: dict[str, Any]) -> None:
         if op == "run.start":
             self.header = args
         elif op == "run.end":
             self.status = args.get("status")
+        elif op == "effect.begin" and args["op"] == "proc.run":
+            self._running += 1
+        elif op == "process.start":
+            # A program of box.run is served, not started: what it did itself under a guard will not happen again. It is
+            # known by having no guarded parent and by starting while such a call is under way.
+            number, parent = args["process"], args["parent"]
+            if parent in self._outside or (parent is None and number and self._running > 0):
+                self._outside.add(number)
         elif op == "fs.state" and args["path"]:  # an empty path says that there were too many to list
             self.states[args["path"]] = args["sha256"]
 

@@ -91,7 +91,7 @@ class _Stage:
         try:
             covers = plan_covers(_roots(prestate, policy))
             make = [folder for folder in policy.write_folders() if is_under(folder, covers)]
-            return Scratch.open(covers, make=make, hide=prestate.absent()) if covers else None
+            return Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended) if covers else None
         except ScratchUnavailable as error:
             if prestate.direct:
                 raise

@@ -15,7 +15,7 @@ from agentbox.replay.errors import ScratchFailed, ScratchUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 _GLOB = frozenset("*?[")
@@ -46,11 +46,19 @@ class Scratch:
         self._fallback = fallback
 
     @classmethod
-    def open(cls, covers: Iterable[str], *, make: Iterable[str] = (), hide: Iterable[str] = ()) -> Scratch:
+    def open(
+        cls,
+        covers: Iterable[str],
+        *,
+        make: Iterable[str] = (),
+        hide: Iterable[str] = (),
+        cut: Mapping[str, int] | None = None,
+    ) -> Scratch:
         """Make the copy. Call it while this process has one thread (it forks).
 
         `covers` are absolute, existing directories, none inside another (see `plan_covers`); `make` are directories
-        that must exist in the copy; `hide` are paths that must not. Raises `ScratchUnavailable`.
+        that must exist in the copy; `hide` are paths that must not; `cut` are files with the size in bytes to which
+        longer ones are cut. Raises `ScratchUnavailable`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         supervisor = os.getpid()
@@ -70,6 +78,7 @@ class Scratch:
             scratch._namespaces = _open_namespaces(pid, user=bool(answer["user"]))
             scratch._ask({"op": "make", "paths": list(make)})
             scratch._ask({"op": "hide", "paths": list(hide)})
+            scratch._ask({"op": "cut", "sizes": dict(cut or {})})
         except BaseException:
             scratch.close()
             raise

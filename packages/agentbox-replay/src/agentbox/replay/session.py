@@ -190,7 +190,8 @@ class ReplaySession:
         recording = self._recording
         if self._scratch is None or not recording.states:
             return None
-        for path, now in self._scratch.states(recording.states).items():
+        written = [path for path in recording.states if path in recording.last_write]
+        for path, now in self._scratch.states(written).items():
             if now != recording.states[path]:
                 return explain.wrong_content(recording, path, now)
         return None
