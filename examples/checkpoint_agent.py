@@ -18,7 +18,7 @@ def main() -> None:
     print("wrote out/plan.txt")
 
     # One checkpoint covers the run: this change, made without the SDK, is undone with the other.
-    with open("out/log.txt", "a", encoding="utf-8") as log:
+    with open("out/log.txt", "w", encoding="utf-8") as log:
         log.write(f"planned: {task}\n")
     print("wrote out/log.txt")
 

@@ -115,6 +115,8 @@ def _refuse_type(value: object) -> NoReturn:
     raise TypeError(f"agentbox.client: got {type(value).__name__}, expected a value that JSON can carry")
 
 
+_NOT_STARTED = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
+"""What execve(2) says about the program and not about its run."""
 _dump, _load = _codec()
 _local = _thread._local()
 _task_numbers: Any = None
@@ -221,8 +223,10 @@ def _error(op: str, args: dict[str, Any], error: dict[str, Any]) -> Exception:
     if kind == "usage":
         return ValueError(text)
     if kind == "os":
-        path = args.get("path")
-        return OSError(number or errno.EIO, text) if path is None else OSError(number or errno.EIO, text, path)
+        name = error.get("filename") or args.get("path")
+        if name is None and number in _NOT_STARTED and args.get("argv"):
+            name = args["argv"][0]
+        return OSError(number or errno.EIO, text) if name is None else OSError(number or errno.EIO, text, name)
     return BoxError(text)
 
 

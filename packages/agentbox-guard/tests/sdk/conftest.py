@@ -56,6 +56,8 @@ class PlainServices:
         return facts, None if argv[0] in self.programs else Denial("exec", argv[0], "no rule allows it")
 
     def spawn(self, argv, *, file, cwd, stdin, timeout, limit):
+        if not os.path.isdir(cwd):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), cwd)
         try:
             done = subprocess.run(argv, executable=file, cwd=cwd, input=stdin, timeout=timeout, capture_output=True)
         except subprocess.TimeoutExpired:

@@ -160,8 +160,12 @@ def test_run_errors(channel, services):
     services.programs = {"/bin/sh", "/none"}
     with pytest.raises(TimeoutError, match=r"/bin/sh did not end within 0\.1 s"):
         box.run(["/bin/sh", "-c", "exec sleep 30"], timeout=0.1)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         box.run(["/none"])
+    assert caught.value.filename == "/none"
+    with pytest.raises(FileNotFoundError) as caught:
+        box.run(["/bin/sh", "-c", "true"], cwd="/no/such/folder")
+    assert caught.value.filename == "/no/such/folder"
     with pytest.raises(TypeError, match="expected a list of arguments"):
         box.run("git status")
     with pytest.raises(box.Denied):

@@ -59,7 +59,10 @@ class ProcRun:
         except OSError as error:
             if error.errno == errno.ETIMEDOUT:  # whose own text is about connections
                 error.strerror = f"{args['_argv'][0]} did not end within {args['_timeout']:g} s"
-            return _base.os_error(error)
+            result = _base.os_error(error)
+            if error.filename == args["_cwd"]:
+                result["error"]["filename"] = args["cwd"]  # else it is the program that could not be started
+            return result
         return {"status": status, "stdout": stdout, "stderr": stderr}
 
 
