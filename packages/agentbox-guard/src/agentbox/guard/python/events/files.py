@@ -160,6 +160,11 @@ def unclear(op: str, what: Any, *, refuse=refuse, str=str, type=type) -> Refusal
     return refuse(op, {"path": "?"}, "read", "?", reason, None)
 
 
+def octal(flags: int) -> str:
+    """Open flags as text, for the record."""
+    return f"{flags:#o}"
+
+
 def on_open(
     path: Any,
     mode: Any,
@@ -174,6 +179,7 @@ def on_open(
     refuse=refuse,
     shown=shown,
     digest=digest,
+    octal=octal,
     lstat=lstat,
     mark="",
     accmode=O_ACCMODE,
@@ -200,7 +206,7 @@ def on_open(
         return unclear("fs.read", path)
     writes = flags & accmode or flags & write_flags or (mode is not None and ("w" in mode or "a" in mode or "+" in mode or "x" in mode))
     if writes:
-        return check_file("fs.write", "write", resolved, {"path": shown(resolved), "flags": mode or hex_flags(flags)})
+        return check_file("fs.write", "write", resolved, {"path": shown(resolved), "flags": mode or octal(flags)})
     judged = judge_file("read", resolved)
     if judged == 0:
         return None
@@ -221,11 +227,6 @@ def on_open(
             args["sha256"] = value
             args["size"] = size
     return witness("fs.read", args, resolved)
-
-
-def hex_flags(flags: int, *, int=int) -> str:
-    """Open flags as text, for the record."""
-    return f"{flags:#o}"
 
 
 def on_listing(

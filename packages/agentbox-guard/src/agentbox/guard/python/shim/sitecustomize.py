@@ -10,7 +10,7 @@ def _start():
     if sys.version_info < (3, 11):
         return "Python %d.%d has no guard: expected 3.11 or later" % sys.version_info[:2]
     import posix
-    from importlib.machinery import SourceFileLoader
+    from _frozen_importlib_external import SourceFileLoader
 
     shim = __file__.rpartition("/")[0]
     path = shim.rpartition("/")[0] + "/bootstrap.py"
@@ -31,7 +31,7 @@ if _failure:
 del _start, _failure
 
 # The user's own sitecustomize, which ours hides: it runs guarded, like all user code.
-from importlib.machinery import PathFinder as _PathFinder  # noqa: E402
+from _frozen_importlib_external import PathFinder as _PathFinder  # noqa: E402
 
 _shim = __file__.rpartition("/")[0]
 _spec = _PathFinder.find_spec("sitecustomize", [_entry for _entry in sys.path if _entry != _shim])
