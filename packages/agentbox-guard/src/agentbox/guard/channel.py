@@ -7,13 +7,13 @@ Everything that comes in is hostile until it has passed `parse`: a line that is 
 
 from __future__ import annotations
 
-import json
+from _json import encode_basestring_ascii, make_encoder, make_scanner
 
 from agentbox.guard.errors import ProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Never
+    from typing import Any, ClassVar, Never
 
 VERSION = 1
 ONE_WAY_LIMIT = 32 * 1024
@@ -50,15 +50,35 @@ def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+def _refuse_type(value: object) -> Never:
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+class _Context:
+    """What the C scanner of the `json` package reads its options from (CPython Lib/json/decoder.py, 3.11 to 3.14)."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = staticmethod(_refuse_constant)
+    memo: ClassVar[dict[str, str]] = {}
+
+
+# The C halves of `json` alone: the package around them loads `re`, and an agent that starts would wait for that.
+_scan = make_scanner(_Context())  # type: ignore[arg-type]
+_pieces = make_encoder(None, _refuse_type, encode_basestring_ascii, None, ":", ",", False, False, False)
 
 
 def parse(line: bytes) -> dict[str, Any]:
     """One line, its LF taken off, as a checked object. Raises `ProtocolError`."""
     try:
-        found = _decode(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        text = line.decode("utf-8")
+        found, end = _scan(text, 0)
+        if end != len(text):
+            raise ValueError("something follows it")
+    except (ValueError, RecursionError, StopIteration) as error:
         raise ProtocolError(f"channel: got {_shown(line)}, expected a JSON object: {error}") from None
     kind = found.get("t") if type(found) is dict else None
     members = _MEMBERS.get(kind) if type(kind) is str else None
@@ -113,7 +133,7 @@ def result(number: int, value: dict[str, Any]) -> bytes:
 
 def encode(message: dict[str, Any]) -> bytes:
     """A message as a line of ASCII, LF included."""
-    return _encode(message).encode("ascii") + b"\n"
+    return "".join(_pieces(message, 0)).encode("ascii") + b"\n"
 
 
 def _body(value: Any) -> Any:

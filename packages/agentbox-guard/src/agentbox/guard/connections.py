@@ -7,8 +7,9 @@ comes from the kernel.
 
 from __future__ import annotations
 
-import socket
-import struct
+import _socket
+import os
+import sys
 
 from agentbox.guard import channel
 from agentbox.guard.errors import ProtocolError
@@ -77,17 +78,17 @@ class Processes:
 
 
 class Connection:
-    """One accepted socket. `process` is set by its hello."""
+    """One accepted socket, by its descriptor `fd`. `process` is set by its hello."""
 
-    __slots__ = ("_inbox", "_outbox", "_scanned", "closed", "pid", "process", "sock")
+    __slots__ = ("_inbox", "_outbox", "_scanned", "closed", "fd", "pid", "process")
 
     waiting = 0
     """Bytes of unfinished lines over all connections."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-        self.pid = peer_pid(sock)
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.pid = peer_pid(fd)
         self.process: Process | None = None
         self.closed = False
         self._inbox = bytearray()
@@ -95,13 +96,12 @@ class Connection:
         self._outbox = bytearray()
 
     def read(self) -> list[bytes]:
-        """The whole lines that have arrived; `closed` is set at the end of the stream. Raises `ProtocolError` for one
-        over the limit.
+        """The whole lines that have arrived; `closed` is set at the end. Raises `ProtocolError` for one over the limit.
 
         What a process that was killed left unfinished is no line.
         """
         try:
-            data = self.sock.recv(_READ)
+            data = os.read(self.fd, _READ)
         except BlockingIOError:
             return []
         except OSError:
@@ -140,7 +140,7 @@ class Connection:
         if not self._outbox:
             return True
         try:
-            sent = self.sock.send(self._outbox)
+            sent = os.write(self.fd, self._outbox)
         except BlockingIOError:
             return False
         except OSError:
@@ -149,16 +149,17 @@ class Connection:
         return not self._outbox
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the descriptor."""
         Connection.waiting -= len(self._inbox)
         self._inbox.clear()
-        self.sock.close()
+        os.close(self.fd)
 
 
-def peer_pid(sock: socket.socket) -> int:
-    """The pid of the process that connected, as the kernel noted it then (unix(7), SO_PEERCRED)."""
-    if hasattr(socket, "SO_PEERCRED"):
-        pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    else:  # macOS: <sys/un.h>, LOCAL_PEERPID at level SOL_LOCAL
-        (pid,) = struct.unpack("i", sock.getsockopt(0, 2, 4))
-    return int(pid)
+def peer_pid(fd: int) -> int:
+    """The pid of the process that connected, as the kernel noted it then (unix(7), SO_PEERCRED: pid, uid, gid)."""
+    sock = _socket.socket(fileno=fd)
+    try:
+        facts = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    finally:
+        sock.detach()
+    return int.from_bytes(facts[:4], sys.byteorder)

@@ -13,7 +13,6 @@ import os
 from agentbox.guard import channel
 from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
 from agentbox.guard.decisions import DECIDERS, Verdict, denial_text
-from agentbox.guard.effects import EFFECTS
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.session import Denial, Event
 
@@ -48,6 +47,7 @@ class Dispatcher:
         *,
         services: Callable[[int], RunServices],
         welcome: dict[str, Any],
+        start: Callable[[], None],
     ) -> None:
         self.answer: Callable[[Connection, bytes], None]
         self._session = session
@@ -58,6 +58,9 @@ class Dispatcher:
         self._services = services
         self._observing = session.mode == "observe"
         self._welcome = channel.welcome("guard", welcome)
+        self._start: Callable[[], None] | None = start
+        self.greeted = False
+        """True when a guard has been welcomed."""
         self.armed: set[int] = set()
         """The pids whose guard is live."""
 
@@ -69,6 +72,7 @@ class Dispatcher:
         if kind == "hello":
             self._hello(connection, line)
             return
+        self.begin()
         process = self._process(connection, kind)
         if kind == "armed":
             process.armed = True
@@ -85,6 +89,7 @@ class Dispatcher:
 
     def question(self, connection: Connection, line: dict[str, Any]) -> None:
         """Handle an `ask` or a `call`. Raises `ProtocolError`."""
+        self.begin()
         event = self._event(connection, line)
         if line["t"] == "call":
             self._call(connection, line["id"], event)
@@ -95,9 +100,16 @@ class Dispatcher:
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
 
+    def begin(self) -> None:
+        """Start the session, once: after the first welcome, which it would delay, and before anything is recorded."""
+        start, self._start = self._start, None
+        if start is not None:
+            start()
+
     def flush(self) -> None:
         """The end of a batch."""
-        self._session.flush()
+        if self._start is None:
+            self._session.flush()
 
     # --- processes ---
 
@@ -107,6 +119,7 @@ class Dispatcher:
         connection.process = self._processes.hello(connection.pid, line)
         full = line["role"] == "guard" and line.get("resume") is not True
         self.answer(connection, self._welcome if full else _PLAIN_WELCOME)
+        self.greeted = self.greeted or full
 
     def _process(self, connection: Connection, kind: str) -> Process:
         if connection.process is None:
@@ -203,6 +216,8 @@ class Dispatcher:
     # --- SDK calls ---
 
     def _call(self, connection: Connection, number: int, event: Event) -> None:
+        from agentbox.guard.effects import EFFECTS
+
         effect = EFFECTS.get(event.op)
 
         def answer(result: dict[str, Any]) -> None:

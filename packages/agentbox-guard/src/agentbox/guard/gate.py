@@ -6,7 +6,6 @@ It is passed once; it never lets a change through while the snapshot is being ta
 
 from __future__ import annotations
 
-from agentbox.guard.checkpoint import Checkpoint, CheckpointError
 from agentbox.guard.session import Event
 
 TYPE_CHECKING = False
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from agentbox.guard.checkpoint import Checkpoint
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.session import Session
 
@@ -46,6 +46,8 @@ class Gate:
                 self._take(self._checkpoint, event)
 
     def _take(self, checkpoint: Checkpoint, cause: Event) -> None:
+        from agentbox.guard.checkpoint import CheckpointError
+
         event = Event(checkpoint.op, dict(checkpoint.args), lane=cause.lane, pid=cause.pid, src="supervisor")
         if self._session.begin(event, checkpoint) is not None:
             self._open()

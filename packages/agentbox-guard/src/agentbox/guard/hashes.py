@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 
@@ -19,6 +18,8 @@ class Hashes:
 
     def file(self, path: str) -> str:
         """The digest in hex of a regular file. Raises `OSError`."""
+        import hashlib
+
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb", buffering=0) as file:
             before = _identity(file.fileno())

@@ -7,8 +7,7 @@ thread.
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
+from _thread import allocate_lock, start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +29,9 @@ class Jobs:
         os.set_blocking(self._writer, False)
         self.running = 0
         self._threads = 0
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._lock = allocate_lock()
+        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self._done: list[tuple[Callable[[Any], None], Any]] = []
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run `work` in a thread, then `then` on the loop thread with its result or the exception that it raised."""
@@ -43,7 +42,7 @@ class Jobs:
                 return
             self._threads += 1
         try:
-            threading.Thread(target=self._work, name="agentbox-job", daemon=True).start()
+            start_new_thread(self._work, ())
         except RuntimeError:  # no more threads to be had: the ones that run will get to it, or it is done here
             with self._lock:
                 self._threads -= 1
@@ -67,7 +66,7 @@ class Jobs:
         except BlockingIOError:
             pass
         while self._done:
-            then, value = self._done.popleft()
+            then, value = self._done.pop(0)
             then(value)
 
     def close(self) -> None:
@@ -82,12 +81,12 @@ class Jobs:
                 if not self._waiting:
                     self._threads -= 1
                     return
-                work, then = self._waiting.popleft()
+                work, then = self._waiting.pop(0)
             self._do(work, then)
 
     def _work_here(self) -> None:
         while self._waiting:
-            self._do(*self._waiting.popleft())
+            self._do(*self._waiting.pop(0))
 
     def _do(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         try:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import selectors
-import socket
+import select
 
 from agentbox.guard import channel
 from agentbox.guard.connections import Connection
@@ -18,6 +17,8 @@ from agentbox.guard.errors import GuardError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket as Socket
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     from agentbox.guard.jobs import Jobs
@@ -40,34 +41,36 @@ _DRAIN_READS = 4
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Loop:
-    """Serves the connections of `listener`. `ended` turns true when the descriptor `pidfd` (if it is one) becomes
-    readable.
-    """
+_READ, _WRITE = select.POLLIN, select.POLLOUT  # EPOLLIN and EPOLLOUT are the same numbers (epoll_ctl(2))
 
-    def __init__(self, listener: socket.socket, jobs: Jobs, handler: Handler, pidfd: int = -1) -> None:
+
+class Loop:
+    """Serves the connections of `listener`. `ended` turns true when `pidfd` (if there is one) is readable."""
+
+    def __init__(self, listener: Socket, jobs: Jobs, handler: Handler, pidfd: int = -1) -> None:
         listener.setblocking(False)
         self.ended = False
         self._listener = listener
-        self._jobs = jobs
         self._handler = handler
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(jobs.wake, selectors.EVENT_READ, jobs.collect)
+        self._epoll = select.epoll()
+        self._calls: dict[int, Callable[[], None]] = {listener.fileno(): self._accept, jobs.wake: jobs.collect}
         if pidfd >= 0:
-            self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._agent_ended(pidfd))
-        self._connections: set[Connection] = set()
-        self._answering: set[Connection] = set()
+            self._calls[pidfd] = lambda: self._agent_ended(pidfd)
+        for descriptor in self._calls:
+            self._epoll.register(descriptor, _READ)
+        self._connections: dict[int, Connection] = {}
+        self._answering: dict[int, Connection] = {}
+        self._blocked: set[int] = set()
         self._questions: list[tuple[Connection, dict[str, Any]]] = []
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def pids(self) -> list[int]:
         """The processes that are connected now."""
-        return [connection.pid for connection in self._connections]
+        return [connection.pid for connection in self._connections.values()]
 
     def turn(self, timeout: float | None) -> bool:
-        """Wait for something to happen, handle all of it, answer. False if nothing happened within `timeout` seconds."""
+        """Wait for something to happen, handle all of it, answer. False if `timeout` seconds passed without."""
         happened = self._poll(timeout)
         if self._questions:
             self._drain()
@@ -81,26 +84,27 @@ class Loop:
     def answer(self, connection: Connection, line: bytes) -> None:
         """Have a line sent at the end of this turn."""
         connection.send(line)
-        self._answering.add(connection)
+        self._answering[connection.fd] = connection
 
     def close(self) -> None:
         """Close every connection and the listener: what is still running finds its supervisor gone."""
-        for connection in list(self._connections):
+        for connection in list(self._connections.values()):
             self._drop(connection)
-        self._selector.close()
+        self._epoll.close()
         self._listener.close()
         os.close(self._reserve)
 
     def _poll(self, timeout: float | None, reads: int = 1) -> bool:
-        ready = self._selector.select(timeout)
-        for key, mask in ready:
-            if not isinstance(key.data, Connection):
-                key.data()
+        ready = self._epoll.poll(timeout)
+        for descriptor, mask in ready:
+            connection = self._connections.get(descriptor)
+            if connection is None:
+                self._calls[descriptor]()
                 continue
-            if mask & selectors.EVENT_READ:
-                self._read(key.data, reads)
-            if mask & selectors.EVENT_WRITE:
-                self._answering.add(key.data)
+            if mask & _WRITE:
+                self._answering[descriptor] = connection
+            if mask & ~_WRITE:
+                self._read(connection, reads)
         return bool(ready)
 
     def _drain(self) -> None:
@@ -128,7 +132,7 @@ class Loop:
     def _accept(self) -> None:
         while True:
             try:
-                sock, _ = self._listener.accept()
+                descriptor, _ = self._listener._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return
             except OSError as error:
@@ -137,19 +141,17 @@ class Loop:
                 if not self._turn_away():
                     return
                 continue
-            connection = Connection(sock)
-            self._connections.add(connection)
-            self._selector.register(sock, selectors.EVENT_READ, connection)
+            connection = Connection(descriptor)
+            self._connections[descriptor] = connection
+            self._epoll.register(descriptor, _READ)
             self._read(connection)
 
     def _turn_away(self) -> bool:
-        """Out of descriptors: close the next caller's connection, which ends that process, with the descriptor kept for
-        this.
-        """
+        """Out of descriptors: close the next caller's connection, which ends that process; one is kept for this."""
         os.close(self._reserve)
         try:
-            sock, _ = self._listener.accept()
-            sock.close()
+            descriptor, _ = self._listener._accept()  # type: ignore[attr-defined]
+            os.close(descriptor)
             return True
         except OSError:
             return False
@@ -157,20 +159,24 @@ class Loop:
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _answer(self) -> None:
-        waiting, self._answering = self._answering, set()
-        for connection in waiting:
-            if connection not in self._connections:
+        waiting, self._answering = self._answering, {}
+        for descriptor, connection in waiting.items():
+            if self._connections.get(descriptor) is not connection:
                 continue
-            sent = connection.flush()
-            events = selectors.EVENT_READ if sent else selectors.EVENT_READ | selectors.EVENT_WRITE
-            if self._selector.get_key(connection.sock).events != events:
-                self._selector.modify(connection.sock, events, connection)
+            if connection.flush():
+                if descriptor in self._blocked:
+                    self._blocked.discard(descriptor)
+                    self._epoll.modify(descriptor, _READ)
+            elif descriptor not in self._blocked:
+                self._blocked.add(descriptor)
+                self._epoll.modify(descriptor, _READ | _WRITE)
 
     def _drop(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._selector.unregister(connection.sock)
+        del self._connections[connection.fd]
+        self._blocked.discard(connection.fd)
+        self._epoll.unregister(connection.fd)
         connection.close()
 
     def _agent_ended(self, pidfd: int) -> None:
         self.ended = True
-        self._selector.unregister(pidfd)
+        self._epoll.unregister(pidfd)

@@ -6,8 +6,10 @@ It makes queries only for names that the caller has already found allowed.
 
 from __future__ import annotations
 
-import socket
-import threading
+import _socket
+from _thread import allocate_lock
+
+from agentbox.policy.address import canonical_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,21 +19,13 @@ if TYPE_CHECKING:
 def literal(host: str) -> str:
     """`host` as a plain IP address when it is one in any spelling that the C library takes, else "".
 
-    `127.1` and `0x7f000001` are 127.0.0.1 (inet_aton(3)), an IPv4-mapped IPv6 address is its IPv4 address, an empty
-    host is any address.
+    As in CPython's Modules/socketmodule.c (setipaddr), an empty host is any address, `<broadcast>` the broadcast one.
     """
-    if host in ("", "<broadcast>"):  # CPython Modules/socketmodule.c, setipaddr
-        return "0.0.0.0" if not host else "255.255.255.255"
-    try:
-        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    except (OSError, ValueError):
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host))
-        except (OSError, ValueError):
-            return ""
-    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
-        return socket.inet_ntoa(packed[12:])
-    return socket.inet_ntop(socket.AF_INET6, packed)
+    if not host:
+        return "0.0.0.0"
+    if host == "<broadcast>":
+        return "255.255.255.255"
+    return canonical_address(host.partition("%")[0]) or ""
 
 
 def key(host: str) -> str:
@@ -47,18 +41,18 @@ class Names:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._pins: dict[str, tuple[str, ...]] = {}
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def look_up(self, host: str) -> tuple[str, ...]:
-        """All addresses of an allowed name, from the first look-up of the run. Raises `OSError` (`socket.gaierror`)."""
+        """All addresses of an allowed name, from the first look-up of the run. Raises `OSError` (`gaierror`)."""
         name = key(host)
         known = self._pins.get(name)
         if known is not None:
             return known
         try:
-            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            answers = _socket.getaddrinfo(host, None, 0, _socket.SOCK_STREAM)
         except UnicodeError:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
+            raise _socket.gaierror(_socket.EAI_NONAME, "Name or service not known") from None
         found = tuple(dict.fromkeys(literal(str(answer[4][0])) for answer in answers))
         with self._lock:
             return self._pins.setdefault(name, found)

@@ -54,13 +54,12 @@ class RecordSession:
         self._states: dict[str, None] = {}
         self._states_cut = False
         self._denials = report.Denials()
-        self._next_sync = 0.0
+        self._next_sync = time.monotonic() + _SYNC_EVERY
         if self.mode == "observe":
             options.say(report.OBSERVING)
 
     def start(self, header: dict[str, Any]) -> None:
         self._writer.append("meta", "run.start", args=header, src="supervisor")
-        self._next_sync = time.monotonic() + _SYNC_EVERY
 
     def process(self, event: Event) -> None:
         self._append("meta", event)

@@ -7,10 +7,9 @@ nothing goes on unrecorded.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import os
-import platform
-import signal
-import socket
+import sys
 import time
 
 from agentbox.guard import family as families
@@ -25,17 +24,19 @@ from agentbox.guard.hashes import Hashes
 from agentbox.guard.jobs import Jobs
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
+from agentbox.guard.record import RecordSession
 from agentbox.guard.services import RunServices
 from agentbox.guard.session import Ended, EndRun
 from agentbox.trace import TraceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
+    from _socket import socket as Socket
     from typing import Any
 
     from agentbox.guard.checkpoint import Checkpoint
     from agentbox.guard.launch import Child
+    from agentbox.guard.session import Session
     from agentbox.guard.supervisor import Run
 
 VERSION = "0.1.0"
@@ -58,20 +59,30 @@ class Failure(Exception):
         self.trace_lost = trace_lost
 
 
-def conduct(run: Run, child: Child, report: int, listener: _socket.socket) -> int:
-    """Serve the agent that was just forked; returns the exit status of the whole command."""
+def conduct(run: Run, child: Child, report: int, listener: Socket, session: Session | None) -> int:
+    """Serve the agent that was just forked; returns the exit status of the whole command.
+
+    Without a `session` the trace is opened here, while the agent's interpreter boots: no user code runs before the
+    guard is welcomed. Raises what the opening raises, the agent ended.
+    """
     options = run.options
     family = Family(child.pid)
+    families.adopt_orphans()
+    try:
+        run.session = session or RecordSession(options, run.environ)
+    except BaseException:
+        family.end([], lambda: None)
+        raise
     service = None
     try:
-        run.session.start(header(run))
-        run.session.flush()
-        launch.confirm(child, report, options.argv[0])
         service = Service(run, child, family, listener)
+        launch.confirm(child, report, options.argv[0])
         ended = service.serve()
     except Exception as error:
         failure = explain(error)
         family.end(service.loop.pids if service else [], lambda: None)
+        if service is not None and not failure.trace_lost:
+            service.begin()
         _tell(run, failure)
         ended = Ended(failure.status, duration=_age(run), failure=failure.text.partition("\n")[0])
         status = _close(run, ended, failure)
@@ -133,6 +144,7 @@ def explain(error: Exception) -> Failure:
 def header(run: Run) -> dict[str, Any]:
     """The args of `run.start`."""
     options, policy = run.options, run.options.policy
+    machine = os.uname()
     return {
         "run": os.path.basename(run.rundir.path).rpartition("-")[2],
         "argv": options.argv,
@@ -146,8 +158,8 @@ def header(run: Run) -> dict[str, Any]:
         "enforced_by": kernel.enforcement(run.layers, welcome.GUARDED_KINDS),
         "env": sorted(run.environ),
         "hash_seed": run.hash_seed,
-        "versions": {"agentbox": VERSION, "python": platform.python_version()},
-        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "versions": {"agentbox": VERSION, "python": ".".join(map(str, sys.version_info[:3]))},
+        "platform": f"{machine.sysname} {machine.release} {machine.machine}",
     }
 
 
@@ -158,7 +170,7 @@ def _age(run: Run) -> float:
 class Service:
     """The supervisor while the agent lives: loop, decisions, effects, signals."""
 
-    def __init__(self, run: Run, child: Child, family: Family, listener: _socket.socket) -> None:
+    def __init__(self, run: Run, child: Child, family: Family, listener: Socket) -> None:
         options = run.options
         self._run = run
         self._child = child
@@ -196,21 +208,26 @@ class Service:
             Gate(checkpoint, run.session, self._jobs),
             services=lambda pid: RunServices(desk, pid),
             welcome=message,
+            start=lambda: run.session.start(header(run)),
         )
-        self.loop = Loop(socket.socket(fileno=listener.detach()), self._jobs, self._dispatcher, child.pidfd)
+        self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
         self._dispatcher.answer = self.loop.answer
 
     def serve(self) -> Ended:
         """Until the agent's main process has ended and all that it left behind. Raises what ends a run early."""
-        families.adopt_orphans()
-        _raise_descriptor_limit()
         self._run.signals.listen(self._signal)
         self._wait_for_guard()
         while not self.loop.ended:
             self.loop.turn(None)
         _, status = os.waitpid(self._child.pid, 0)
+        self._dispatcher.begin()
         self._settle()
         return self._ended(os.waitstatus_to_exitcode(status))
+
+    def begin(self) -> None:
+        """Start the session and get ready for many connections: nothing that the first hello should have to wait for."""
+        self._dispatcher.begin()
+        _raise_descriptor_limit()
 
     def close(self) -> None:
         """Close the channel."""
@@ -224,6 +241,8 @@ class Service:
         while not self.loop.ended and self._child.pid not in self._dispatcher.armed:
             before = time.monotonic()
             self.loop.turn(_TICK)
+            if self._dispatcher.greeted:
+                self.begin()
             # A turn counts for a tick at most, so that a run that was stopped (Ctrl-Z) does not run out of time.
             left -= min(time.monotonic() - before, _TICK)
             if left <= 0:
@@ -259,12 +278,12 @@ class Service:
 
     def _signal(self, number: int, forward: bool) -> None:
         """On the signal thread: pass on to the agent what was meant for it; have the loop look after children."""
-        if number == signal.SIGCHLD:
+        if number == _signal.SIGCHLD:
             self._jobs.post(self._child_ended, None)
         elif forward:
             try:
                 if self._child.pidfd >= 0:
-                    signal.pidfd_send_signal(self._child.pidfd, number)
+                    _signal.pidfd_send_signal(self._child.pidfd, number)
                 else:
                     os.kill(self._child.pid, number)
             except ProcessLookupError:

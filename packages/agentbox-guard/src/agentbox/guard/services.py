@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard import spawn
 from agentbox.guard.decisions import Desk, denial_of, proc_exec
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
@@ -66,6 +65,8 @@ class RunServices:
     def spawn(
         self, argv: list[str], *, file: str, cwd: str, stdin: bytes, timeout: float | None, limit: int
     ) -> tuple[int, bytes, bytes]:
+        from agentbox.guard import spawn
+
         if not os.path.isdir(cwd):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), cwd)
         return spawn.run(

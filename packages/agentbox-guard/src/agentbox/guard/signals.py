@@ -7,6 +7,7 @@ itself.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+from _thread import start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +37,7 @@ class Signals:
         """Start the thread; `deliver(number, forward)` is called on it, `forward` false if the agent has had the signal
         already.
         """
-        import threading
-
-        thread = threading.Thread(target=self._wait, args=(deliver,), name="agentbox-signals", daemon=True)
-        thread.start()
-        self._thread = thread.ident
+        self._thread = start_new_thread(self._wait, (deliver,))
 
     def _wait(self, deliver: Callable[[int, bool], None]) -> None:
         own = _own_pid()

@@ -74,7 +74,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         if options.create_roots:
             _make_write_folders(options)
         ready = Run(options, how, live, rundir)
-        ready.session = session_factory(options, rundir) if session_factory else _recording(ready)
+        session = session_factory(options, rundir) if session_factory else None
         listener = _listen(rundir.channel)
         signals = ready.signals = Signals()
         child, report = launch.start(
@@ -83,7 +83,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         # The agent boots from here on: what follows runs beside it.
         from agentbox.guard.serve import conduct
 
-        return conduct(ready, child, report, listener)
+        return conduct(ready, child, report, listener, session)
     finally:
         if signals is not None:
             signals.restore()
@@ -92,12 +92,6 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
 
 def _base(options: RunOptions) -> Mapping[str, str]:
     return os.environ if options.environ is None else options.environ
-
-
-def _recording(ready: Run) -> Session:
-    from agentbox.guard.record import RecordSession
-
-    return RecordSession(ready.options, ready.environ)
 
 
 def _recognise(options: RunOptions, live: tuple[Layer, ...]) -> Launch:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         """Decides one family of asked operations; a row of `agentbox.guard.decisions.DECIDERS`."""
 
         def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
-            """Quickly, on the loop thread; `args` are the line's, of any type. Raises `ProtocolError` for a wrong one."""
+            """Quickly, on the loop thread; `args` are the line's, of any type. Raises `ProtocolError` on others."""
 
         def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
             """What takes time (hashing, looking up), for an allowed `verdict.slow`, in a thread; may still refuse."""

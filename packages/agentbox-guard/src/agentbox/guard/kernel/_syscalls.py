@@ -1,13 +1,16 @@
-"""The only file that calls the C library: each call by name, each number with its header and the first kernel that has
-it.
+"""The only file that calls the C library: calls by name, each number with its header and the first kernel that has it.
 
 It never swallows an error: errno is read at once and raised as `OSError`. It knows nothing of policies or runs.
 """
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>, Linux 2.1.57
 PR_SET_NO_NEW_PRIVS = 38  # <linux/prctl.h>, Linux 3.5
@@ -25,34 +28,51 @@ MS_BIND = 0x1000  # <sys/mount.h>, Linux 2.4
 MS_REC = 0x4000  # <sys/mount.h>, Linux 2.4.11
 MS_PRIVATE = 0x40000  # <sys/mount.h>, Linux 2.6.15
 
-_libc = ctypes.CDLL(None, use_errno=True)
+
+class _Library:
+    """The program's own symbols, the C library's among them, in the shape that `_ctypes.CFuncPtr` asks for."""
+
+    _handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
 
 
-def _call(name: str, *arguments: object) -> int:
-    result: int = getattr(_libc, name)(*arguments)
-    if result < 0:
-        error = ctypes.get_errno()
+# `import ctypes` takes 2 ms of every agent's start to define dozens of types; these two are all that is needed.
+class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "i"
+
+
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "L"
+
+
+class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Int
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Call a function that gives -1 for an error; an int goes as a C int, bytes as a pointer, None as null."""
+    if _Function((name, _Library))(*arguments) < 0:  # type: ignore[arg-type]
+        error = _ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")
-    return result
 
 
 def prctl(option: int, value: int = 0) -> None:
     """prctl(2) with one value and zeros after it; raises `OSError`."""
-    zero = ctypes.c_ulong(0)
-    _call("prctl", ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero)
+    zero = _Long(0)
+    _call("prctl", option, _Long(value), zero, zero, zero)
 
 
 def unshare(flags: int) -> None:
     """unshare(2): leave the namespaces that `flags` (`CLONE_NEW...`) names for new ones; raises `OSError`."""
-    _call("unshare", ctypes.c_int(flags))
+    _call("unshare", flags)
 
 
 def setns(descriptor: int, flags: int = 0) -> None:
     """setns(2): join the namespace behind an open /proc/PID/ns/... descriptor; raises `OSError`."""
-    _call("setns", ctypes.c_int(descriptor), ctypes.c_int(flags))
+    _call("setns", descriptor, flags)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """mount(2): arguments as in the man page, None for a null pointer; raises `OSError`."""
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
-    _call("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+    _call("mount", texts[0], texts[1], texts[2], _Long(flags), texts[3])

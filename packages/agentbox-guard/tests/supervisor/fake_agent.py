@@ -1,0 +1,53 @@
+"""A guarded process without a guard: speaks docs/spec/channel.md by hand, so that the supervisor is tested by itself."""
+
+import json
+import os
+import socket
+import sys
+import threading
+
+
+class Link:
+    """One connection to the supervisor."""
+
+    def __init__(self, role="guard", resume=False, hello=True):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(os.environ["AGENTBOX_CHANNEL"])
+        self.reader = self.sock.makefile("rb")
+        self.welcome = None
+        if hello:
+            line = {"t": "hello", "v": 1, "role": role, "runtime": "fake", "version": "1"}
+            line |= {"resume": True} if resume else {"ppid": os.getppid(), "executable": sys.executable}
+            self.send(line)
+            self.welcome = self.receive()
+
+    def send(self, line):
+        self.raw(json.dumps(line).encode() + b"\n")
+
+    def raw(self, data):
+        self.sock.sendall(data)
+
+    def receive(self):
+        line = self.reader.readline()
+        if not line:
+            os._exit(70)
+        return json.loads(line)
+
+    def armed(self):
+        self.send({"t": "armed"})
+        return self
+
+    def event(self, op, **args):
+        self.send({"t": "event", "op": op, "args": args, "thread": threading.get_ident()})
+
+    def deny(self, op, key, target, **args):
+        line = {"t": "deny", "op": op, "args": args, "key": key, "target": target, "reason": "no rule", "rule": None}
+        self.send(line | {"fix": f"{key}: {target}", "enforced": True, "thread": threading.get_ident()})
+
+    def ask(self, op, **args):
+        self.send({"t": "ask", "id": 1, "op": op, "args": args, "thread": threading.get_ident(), "site": "agent.py:1"})
+        return self.receive()
+
+    def call(self, op, **args):
+        self.send({"t": "call", "id": 2, "op": op, "args": args, "thread": threading.get_ident()})
+        return self.receive()
