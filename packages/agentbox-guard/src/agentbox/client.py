@@ -214,7 +214,7 @@ def _error(op: str, args: dict[str, Any], error: dict[str, Any]) -> Exception:
     """The exception for an answer's `error` member."""
     kind, text, number = error.get("type"), str(error.get("text") or f"{op} failed"), error.get("errno")
     if kind == "denied":
-        target = str(error.get("target") or args.get("path") or args.get("url") or args.get("argv") or "")
+        target = str(error.get("target") or args.get("path") or args.get("url") or (args.get("argv") or [""])[0])
         return Denied(text, op=op, target=target, rule=error.get("rule"), fix=error.get("fix"))
     if kind == "http":
         return RequestFailed(number or errno.EIO, text)
