@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentbox.cli import exitcodes
+from agentbox.policy import parse, starter_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
@@ -70,3 +71,19 @@ def test_the_versions_are_the_same_everywhere() -> None:
     versions = {re.search(r'^version = "(.*)"', text, re.MULTILINE)[1] for text in texts}  # type: ignore[index]
     pins = {pin for text in texts for pin in re.findall(r'"agentbox-\w+==([^"]+)"', text)}
     assert len(texts) == 6 and len(versions) == 1 and pins == versions
+
+
+def test_the_policies_in_the_documents_parse() -> None:
+    """README's policy, the example's, and the starter's are policies."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"## The policy\n.*?```\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    for text in (block[1], (ROOT / "examples" / "agentbox.policy").read_text(encoding="utf-8"), starter_policy()):
+        assert parse(text, home="/home/user").rules
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_programs_in_the_documents_compile(page: Path) -> None:
+    """Python in a document is Python."""
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        compile(block, page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
