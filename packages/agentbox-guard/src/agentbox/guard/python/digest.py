@@ -5,7 +5,7 @@ Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at ever
 
 from __future__ import annotations
 
-from _imp import create_dynamic
+from _imp import create_dynamic, exec_dynamic
 from posix import O_CLOEXEC, O_NOCTTY, O_NONBLOCK, O_RDONLY, close, fstat, read
 from posix import open as posix_open
 
@@ -23,11 +23,22 @@ LARGE = 4 * 1024 * 1024
 READ_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK
 
 
-def hasher(size: int, *, sha256=sha256, large=LARGE, create_dynamic=create_dynamic, openssl=None, ImportError=ImportError) -> Any:
+def hasher(
+    size: int,
+    *,
+    sha256=sha256,
+    large=LARGE,
+    create_dynamic=create_dynamic,
+    exec_dynamic=exec_dynamic,
+    openssl=None,
+    ImportError=ImportError,
+) -> Any:
     """A SHA-256 object fit for `size` bytes. `openssl` is the import spec of `_hashlib` as found at arm time, or None."""
     if size >= large and openssl is not None:
         try:
-            return create_dynamic(openssl).openssl_sha256()
+            module = create_dynamic(openssl)  # a copy of our own: the one in sys.modules is the agent's to edit
+            exec_dynamic(module)
+            return module.openssl_sha256()
         except ImportError:
             pass
     return sha256()
