@@ -28,8 +28,9 @@ def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | N
     later = next(cursor.with_key(key), None)
     if awaited is not None and (awaited.op, target(awaited.op, awaited.args)) in denials:
         cause, detail = _denied(awaited, denials)
-    elif later is not None and awaited is not None:
-        cause, detail = "order", f"it was recorded as step {later + 1}, after {describe(awaited)}"
+    elif later is not None:
+        before = "other steps of its lane" if awaited is None else describe(awaited)
+        cause, detail = "order", f"it was recorded as step {later + 1}, after {before}"
     elif count := cursor.count(key):
         cause, detail = "consumed", f"it was recorded {_times(count)}, and this is call {count + 1} of it"
     else:
@@ -56,7 +57,7 @@ def changed_file(recording: Recording, step: int, live: StepView) -> Divergence:
     path = str(live.args["path"])
     recorded = recording.view(step)
     detail = f"the file changed: recorded {content(recorded.args)}, now {content(live.args)}"
-    if path in recording.prestate.changed:
+    if recording.last_write.get(path, -1) > step:
         detail += "\nthe recorded run itself changed it later: put it back as it was before that run"
     return Divergence(
         "file-changed", step + 1, len(recording), detail=detail, recorded=recorded, now=live, at=live.site

@@ -11,7 +11,7 @@ from agentbox.replay.cursor import Cursor
 from agentbox.replay.describe import StepView
 from agentbox.replay.errors import TraceInvalid, TraceMissing
 from agentbox.replay.identity import identity, is_body, is_step, key_of
-from agentbox.replay.prestate import PreState
+from agentbox.replay.prestate import WRITES, PreState
 from agentbox.trace import TraceError, load_body, verify
 from agentbox.trace.record import parse
 
@@ -52,7 +52,7 @@ class Recording:
         self.states: dict[str, str] = {}
         """Final state of every file written directly: sha256 in hex, `absent`, or a word for what is no file."""
         self.last_write: dict[str, int] = {}
-        """Path to the last step that changed it directly."""
+        """Path to the last step that changed it."""
         self.status: int | None = None
         """The recorded exit status; None in an unsealed trace."""
         self.denials = 0
@@ -144,8 +144,10 @@ class Recording:
             failed = isinstance(entry.result, dict) and "error" in entry.result
             if not failed:
                 self.prestate.add(kind, op, args)
+                if op in WRITES:
+                    self.last_write.update((args[name], step) for name in ("path", "to") if name in args)
             if kind == "observe":
-                self._note_direct(step, op, args)
+                self._note_unservable(op)
         if kind == "effect" and op == "proc.run":
             self._running -= 1
 
@@ -165,13 +167,10 @@ class Recording:
         elif op == "fs.state" and args["path"]:  # an empty path says that there were too many to list
             self.states[args["path"]] = args["sha256"]
 
-    def _note_direct(self, step: int, op: str, args: dict[str, Any]) -> None:
+    def _note_unservable(self, op: str) -> None:
         for beginning, name in UNSERVABLE.items():
             if op.startswith(beginning):
                 self.unservable[name] = self.unservable.get(name, 0) + 1
-        for path in (args.get("path"), args.get("to")):
-            if path in self.prestate.direct:
-                self.last_write[path] = step
 
 
 def _verified(path: str, allow_unsealed: bool) -> int:

@@ -43,6 +43,8 @@ _FIXES = {
     "exit-status": "look at how the agent computes its status, or record again",
 }
 
+_LONGEST = 300  # characters of a step in one line: a command or a URL can be a megabyte
+
 
 class Divergence:
     """The first difference of a replay.
@@ -91,11 +93,11 @@ def headline(found: Divergence) -> str:
 def lines(found: Divergence) -> list[str]:
     """The whole report, line by line, without the `agentbox:` prefix."""
     lines = [headline(found)]
-    lines += _field("recorded", describe(found.recorded) if found.recorded else "nothing more")
-    lines += _field("now", describe(found.now) if found.now else "nothing more")
+    lines += _field("recorded", _side(found.recorded))
+    lines += _field("now", _side(found.now))
     lines += _field("cause", found.detail)
     for view, diff in found.nearest:
-        lines += _field("nearest", f"step {view.number}: {describe(view)}")
+        lines += _field("nearest", f"step {view.number}: {_short(describe(view))}")
         lines += [" " * 12 + escape(line) for line in diff]
     if found.at:
         lines += _field("at", found.at)
@@ -117,6 +119,17 @@ def as_json(found: Divergence) -> dict[str, Any]:
         "at": found.at or None,
         "fix": found.fix,
     }
+
+
+def _side(view: StepView | None) -> str:
+    if view is None:
+        return "nothing more"
+    place = f", {view.site}" if view.number and view.site else ""
+    return _short(describe(view)) + place
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
 def _field(name: str, value: str) -> list[str]:

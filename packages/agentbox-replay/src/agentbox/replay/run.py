@@ -16,7 +16,7 @@ from agentbox.replay.session import ReplaySession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agentbox.guard.options import RunOptions
     from agentbox.guard.rundir import RunDir
@@ -42,13 +42,13 @@ def replay(options: ReplayOptions) -> int:
     try:
         return run(
             RunOptions(
-                policy=_policy(options, recording, cwd),
+                policy=_policy(options, recording, cwd, say),
                 argv=options.argv,
                 cwd=cwd,
                 trace=options.trace_path,
                 say=say,
                 layers=options.layers,
-                hash_seed=recording.header.get("hash_seed"),
+                hash_seed=_hash_seed(recording),
                 create_roots=False,
                 environ=options.environ,
             ),
@@ -110,7 +110,13 @@ def _roots(prestate: PreState, policy: Policy) -> Iterator[str]:
             yield common
 
 
-def _policy(options: ReplayOptions, recording: Recording, cwd: str) -> Policy:
+def _hash_seed(recording: Recording) -> int | None:
+    """The recorded PYTHONHASHSEED; None if the trace has none that Python takes."""
+    seed = recording.header.get("hash_seed")
+    return seed if isinstance(seed, int) and 0 <= seed <= 0xFFFFFFFF else None
+
+
+def _policy(options: ReplayOptions, recording: Recording, cwd: str, say: Callable[[str], None]) -> Policy:
     from agentbox.policy import load, parse
 
     if options.policy_path is not None:
@@ -118,4 +124,5 @@ def _policy(options: ReplayOptions, recording: Recording, cwd: str) -> Policy:
     text = recording.header.get("policy")
     if not isinstance(text, str):
         raise TraceInvalid(f"{options.trace_path}: holds no policy text", hint="name the policy file with -p")
+    say("no policy file is given, so the policy that the trace holds is used")
     return parse(text, name="recorded policy", cwd=cwd)
