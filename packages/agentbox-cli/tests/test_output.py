@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +66,37 @@ def test_colours_need_a_terminal_and_consent(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("NO_COLOR", "1")
     assert not output.coloured(Terminal())  # type: ignore[arg-type]
     assert not output.coloured(None)
+
+
+class Terminal(io.StringIO):
+    """A standard error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_of_a_long_job_is_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a big job shows percentages on one line, at most about a hundred times, and takes the line away."""
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    total = 100_000_000
+    progress = output.Progress("verifying", total)
+    for done in range(0, total, 10_000):
+        progress.update(done)
+    progress.close()
+    shown = screen.getvalue()
+    assert "\ragentbox: verifying  50% of 100 MB" in shown
+    assert shown.count("\r") <= 102
+    assert "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(("terminal", "total"), [(False, 100_000_000), (True, 1_000_000)])
+def test_progress_is_silent_where_nobody_needs_it(monkeypatch: pytest.MonkeyPatch, terminal: bool, total: int) -> None:
+    """No progress into files and pipes, and none for what is over at once."""
+    screen = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    progress = output.Progress("verifying", total)
+    progress.update(total)
+    progress.close()
+    assert screen.getvalue() == ""
