@@ -140,7 +140,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):
             ancestors.add(path)
-    noise = posix.urandom(16)
+    noise = posix.urandom(8)
     mark = "/" + "".join("./" if byte & 1 << bit else "/" for byte in noise for bit in range(8))
     return {
         "ours": space,

@@ -58,15 +58,16 @@ def digest(
     OSError=OSError,
     len=len,
 ) -> tuple[str | None, int]:
-    """(sha256, size) of a regular file; (None, -1) when there is no such file or it may not be opened, (None, 0) for what is no regular file."""
+    """(sha256, size) of a regular file; size -1: not there or not to be opened, -2: a directory, and no hash for what has no fixed content."""
     try:
         fd = posix_open(mark + path, flags)
     except OSError:
         return None, -1
     try:
         status = fstat(fd)
-        if status.st_mode & 0o170000 != 0o100000:
-            return None, 0
+        kind = status.st_mode & 0o170000
+        if kind != 0o100000:
+            return None, -2 if kind == 0o040000 else 0
         total = hasher(status.st_size)
         size = 0
         while data := read(fd, chunk):

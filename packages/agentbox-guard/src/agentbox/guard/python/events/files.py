@@ -5,6 +5,7 @@ Event names and arguments: CPython's audit events table (PEP 578), as measured o
 
 from __future__ import annotations
 
+from errno import ENOENT
 from posix import O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, getpid, lstat
 
 TYPE_CHECKING = False
@@ -102,10 +103,22 @@ def reject(
     *,
     refuse=refuse,
     path_fix=path_fix,
+    lstat=lstat,
     cwd="/",
     builtin=(HIDDEN_REASON, SEALED_REASON),
+    enoent=ENOENT,
+    OSError=OSError,
 ) -> Refusal | None:
-    """Refuse a file access; only what the rules refused has a line that would allow it."""
+    """Refuse a file access; only what the rules refused has a line that would allow it.
+
+    Reading what is not there fails as it always does: programs probe for optional files, and printing a traceback looks for "<string>".
+    """
+    if access == "read" and reason not in builtin:
+        try:
+            lstat(path)
+        except OSError as error:
+            if error.errno == enoent:
+                return (enoent, "No such file or directory", path)
     return refuse(op, args, access, path, reason, None if reason in builtin else path_fix(access, path, cwd))
 
 
@@ -180,7 +193,6 @@ def on_open(
     shown=shown,
     digest=digest,
     octal=octal,
-    lstat=lstat,
     mark="",
     accmode=O_ACCMODE,
     write_flags=WRITE_FLAGS,
@@ -189,7 +201,6 @@ def on_open(
     int=int,
     str=str,
     type=type,
-    OSError=OSError,
 ) -> Refusal | None:
     """`open(path, mode, flags)`: every file that is opened, by whatever call. `mode` is None for os.open, whose dir_fd the event lacks."""
     if isinstance(path, int):
@@ -213,19 +224,16 @@ def on_open(
     if judged != 1:
         return reject("fs.read", "read", resolved, judged, {"path": resolved})
     args: dict[str, Any] = {"path": shown(resolved)}
-    try:
-        directory = lstat(resolved).st_mode & 0o170000 == 0o040000
-    except OSError:
-        directory = False
-    if directory:
+    if flags & o_path:
+        return witness("fs.read", args, resolved)
+    value, size = digest(resolved)
+    if size == -2:
         return witness("fs.list", args, resolved)
-    if not flags & o_path:
-        value, size = digest(resolved)
-        if size < 0:
-            args["absent"] = True
-        else:
-            args["sha256"] = value
-            args["size"] = size
+    if size < 0:
+        args["absent"] = True
+    else:
+        args["sha256"] = value
+        args["size"] = size
     return witness("fs.read", args, resolved)
 
 
