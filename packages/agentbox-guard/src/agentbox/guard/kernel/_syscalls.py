@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _ctypes
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,14 +17,29 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>, Linux 2.1.57
 PR_SET_NO_NEW_PRIVS = 38  # <linux/prctl.h>, Linux 3.5
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>, Linux 3.4
 
+PR_SET_DUMPABLE = 4  # <linux/prctl.h>, Linux 2.3.20
+PR_CAPBSET_DROP = 24  # <linux/prctl.h>, Linux 2.6.25
+PR_CAP_AMBIENT = 47  # <linux/prctl.h>, Linux 4.3
+PR_CAP_AMBIENT_CLEAR_ALL = 4  # <linux/prctl.h>, Linux 4.3
+
+LINUX_CAPABILITY_VERSION_3 = 0x20080522  # <linux/capability.h>, Linux 2.6.26
+
+LANDLOCK_CREATE_RULESET_VERSION = 1  # <linux/landlock.h>, Linux 5.13
+LANDLOCK_RULE_PATH_BENEATH = 1  # <linux/landlock.h>, Linux 5.13
+SYS_LANDLOCK_CREATE_RULESET = 444  # <asm/unistd.h>, Linux 5.13; new calls have one number on every architecture
+SYS_LANDLOCK_ADD_RULE = 445  # <asm/unistd.h>, Linux 5.13
+SYS_LANDLOCK_RESTRICT_SELF = 446  # <asm/unistd.h>, Linux 5.13
+
 CLONE_FS = 0x00000200  # <linux/sched.h>, Linux 2.0; unshare(2) takes it since 2.6.16
 CLONE_NEWNS = 0x00020000  # <linux/sched.h>, Linux 2.4.19
+CLONE_NEWPID = 0x20000000  # <linux/sched.h>, Linux 2.6.24
 CLONE_NEWUSER = 0x10000000  # <linux/sched.h>, Linux 3.8 (for ordinary users)
 CLONE_NEWNET = 0x40000000  # <linux/sched.h>, Linux 2.6.24
 
 MS_RDONLY = 0x1  # <sys/mount.h>, Linux 1.0
 MS_NOSUID = 0x2  # <sys/mount.h>, Linux 1.0
 MS_NODEV = 0x4  # <sys/mount.h>, Linux 1.0
+MS_NOEXEC = 0x8  # <sys/mount.h>, Linux 1.0
 MS_BIND = 0x1000  # <sys/mount.h>, Linux 2.4
 MS_REC = 0x4000  # <sys/mount.h>, Linux 2.4.11
 MS_PRIVATE = 0x40000  # <sys/mount.h>, Linux 2.6.15
@@ -49,11 +65,13 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Int
 
 
-def _call(name: str, *arguments: Any) -> None:
+def _call(name: str, *arguments: Any) -> int:
     """Call a function that gives -1 for an error; an int goes as a C int, bytes as a pointer, None as null."""
-    if _Function((name, _Library))(*arguments) < 0:  # type: ignore[arg-type]
+    result: int = _Function((name, _Library))(*arguments)  # type: ignore[arg-type]
+    if result < 0:
         error = _ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")
+    return result
 
 
 def prctl(option: int, value: int = 0) -> None:
@@ -76,3 +94,36 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     """mount(2): arguments as in the man page, None for a null pointer; raises `OSError`."""
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     _call("mount", texts[0], texts[1], texts[2], _Long(flags), texts[3])
+
+
+def capset(effective: int, permitted: int, inheritable: int) -> None:
+    """capset(2) of the calling thread, each set as a 64-bit mask; raises `OSError`."""
+    head = LINUX_CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)
+    words = [(mask >> shift) & 0xFFFFFFFF for shift in (0, 32) for mask in (effective, permitted, inheritable)]
+    _call("capset", head, b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that the running kernel has, landlock_create_ruleset(2); raises `OSError` if none."""
+    return _call(
+        "syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), None, _Long(0), _Long(LANDLOCK_CREATE_RULESET_VERSION)
+    )
+
+
+def landlock_create_ruleset(attributes: bytes) -> int:
+    """A new ruleset's descriptor; `attributes` is a struct landlock_ruleset_attr; raises `OSError`."""
+    return _call("syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), attributes, _Long(len(attributes)), _Long(0))
+
+
+def landlock_add_path(ruleset: int, access: int, descriptor: int) -> None:
+    """landlock_add_rule(2) for all that lies beneath an open descriptor; raises `OSError`."""
+    # struct landlock_path_beneath_attr is packed: 8 and 4 bytes
+    attributes = access.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
+    _call(
+        "syscall", _Long(SYS_LANDLOCK_ADD_RULE), _Long(ruleset), _Long(LANDLOCK_RULE_PATH_BENEATH), attributes, _Long(0)
+    )
+
+
+def landlock_restrict_self(ruleset: int) -> None:
+    """landlock_restrict_self(2): the calling thread and its children to come; raises `OSError`."""
+    _call("syscall", _Long(SYS_LANDLOCK_RESTRICT_SELF), _Long(ruleset), _Long(0))
