@@ -265,6 +265,23 @@ def test_sdk_writes_show_to_direct_reads(shop: Workshop) -> None:
     assert not (shop.folder / "out" / "note").exists()
 
 
+@needs_scratch
+def test_appending_begins_at_the_old_length(shop: Workshop) -> None:
+    """A replay right after a recording that appended to a file appends to what was there before that."""
+    shop.agent("""
+        with open("out/log", "a") as file:
+            file.write("line\\n")
+        print(open("out/log").read())
+    """)
+    (shop.folder / "out").mkdir()
+    (shop.folder / "out" / "log").write_text("first\n")
+    output = shop.record()
+    lines = [json.loads(line) for line in (shop.folder / "trace.jsonl").read_text().splitlines()]
+    if not any("size" in line["args"] for line in lines if (line["kind"], line["op"]) == ("observe", "fs.write")):
+        pytest.skip("this guard does not say how long a file was before a write")
+    assert shop.replay().stdout == output
+
+
 def test_changed_input_file(shop: Workshop) -> None:
     """A direct read of a file that changed names both hashes and the agent's line."""
     shop.agent('print(open("in/a").read())')
@@ -367,6 +384,46 @@ def test_asyncio_tasks_replay(shop: Workshop, server: Server) -> None:
     output = shop.record()
     server.stop()
     assert shop.replay().stdout == output
+
+
+def test_sdk_tasks_with_direct_reads_replay(shop: Workshop, server: Server) -> None:
+    """Tasks that await the SDK and read files themselves may interleave in another way than when recorded."""
+    shop.agent(f"""
+        import asyncio
+        async def work(number, name):
+            first = (await box.aget(f"{server.url}/{{number}}")).text
+            second = open("in/" + name).read()
+            return first, second, (await box.aread_text("in/" + name))
+        async def main():
+            print(await asyncio.gather(*(work(*pair) for pair in enumerate("abab"))))
+        asyncio.run(main())
+    """)
+    output = shop.record()
+    server.stop()
+    for _ in range(3):
+        done = shop.replay()
+        assert done.stdout == output
+        assert last(done) == "agentbox: replay ok — 12/12 recorded steps matched"
+
+
+def test_forked_processes_replay(shop: Workshop) -> None:
+    """Forked children are the agent: their steps are matched by what they do, whoever comes first."""
+    shop.agent("""
+        children = []
+        for name in "ab":
+            child = os.fork()
+            if child == 0:
+                print(name, box.read_text("in/" + name), open("in/" + name).read(), flush=True)
+                os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        box.now()
+    """)
+    output = shop.record()
+    done = shop.replay()
+    assert sorted(done.stdout.splitlines()) == sorted(output.splitlines())
+    assert last(done) == "agentbox: replay ok — 5/5 recorded steps matched"
 
 
 def test_direct_network_never_goes_live(shop: Workshop, server: Server) -> None:
