@@ -493,3 +493,11 @@ def test_steps_of_served_programs_are_no_steps(tape: Tapes) -> None:
     live.effect("proc.run", argv)
     assert live.end() == 0
     assert live.lines == ["replay ok — 2/2 recorded steps matched"]
+
+
+def test_a_refused_sdk_call_is_named_by_what_it_resolved_to(tape: Tapes) -> None:
+    """An SDK call that the policy denies now explains the recorded step, though its args are not resolved."""
+    live = Live(tape().effect("fs.read", {"path": "/work/in"}, {"body": b"x"}).seal())
+    live.session.deny(Event("fs.read", {"path": "in"}), Denial("read", "/work/in", "no rule covers it"))
+    assert live.end() == 3
+    assert "  cause:    the policy denies the recorded step now: no rule covers it" in live.report

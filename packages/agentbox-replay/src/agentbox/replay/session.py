@@ -95,6 +95,7 @@ class ReplaySession:
         self._denied += 1
         if denial.enforced:
             self._denials[event.op, target(event.op, event.args)] = denial.reason
+            self._denials[event.op, denial.target] = denial.reason  # the args of a refused SDK call are not resolved
 
     def observe(self, event: Event) -> None:
         """A direct action: it must be a recorded one, and a file that is read must be the same file."""
