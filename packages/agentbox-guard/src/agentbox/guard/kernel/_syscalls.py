@@ -32,6 +32,7 @@ SYS_LANDLOCK_RESTRICT_SELF = 446  # <asm/unistd.h>, Linux 5.13
 
 CLONE_FS = 0x00000200  # <linux/sched.h>, Linux 2.0; unshare(2) takes it since 2.6.16
 CLONE_NEWNS = 0x00020000  # <linux/sched.h>, Linux 2.4.19
+CLONE_NEWIPC = 0x08000000  # <linux/sched.h>, Linux 2.6.19
 CLONE_NEWPID = 0x20000000  # <linux/sched.h>, Linux 2.6.24
 CLONE_NEWUSER = 0x10000000  # <linux/sched.h>, Linux 3.8 (for ordinary users)
 CLONE_NEWNET = 0x40000000  # <linux/sched.h>, Linux 2.6.24
@@ -42,6 +43,7 @@ MS_NODEV = 0x4  # <sys/mount.h>, Linux 1.0
 MS_NOEXEC = 0x8  # <sys/mount.h>, Linux 1.0
 MS_BIND = 0x1000  # <sys/mount.h>, Linux 2.4
 MS_REC = 0x4000  # <sys/mount.h>, Linux 2.4.11
+MS_SLAVE = 0x80000  # <sys/mount.h>, Linux 2.6.15
 MS_PRIVATE = 0x40000  # <sys/mount.h>, Linux 2.6.15
 
 
@@ -75,9 +77,15 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 def prctl(option: int, value: int = 0) -> None:
-    """prctl(2) with one value and zeros after it; raises `OSError`."""
+    """prctl(2) with one value and zeros after it, which newer options insist on; raises `OSError`."""
     zero = _Long(0)
     _call("prctl", option, _Long(value), zero, zero, zero)
+
+
+def prctl2(option: int, first: int, second: int = 0) -> None:
+    """prctl(2) with two values and zeros after them; raises `OSError`."""
+    zero = _Long(0)
+    _call("prctl", option, _Long(first), _Long(second), zero, zero)
 
 
 def unshare(flags: int) -> None:

@@ -1,16 +1,186 @@
-"""Process 1 of the run's process namespace and the process that stands for it outside.
+"""Process 1 of the run's process namespace, and the process that stands for it outside.
 
-L, the launcher child, stays outside of the new namespace as the supervisor's child; P1 is the namespace's pid 1 and
-reaps; A is the agent. When L or P1 ends, the kernel ends everything in the namespace. Neither L nor P1 ever decides or
-records anything.
-
-Contract (implementation follows):
-    run(start: Callable[[], Never], *, in_init: Callable[[], None] = ...) -> Never
-        Called in L after netns.enter(). Forks P1 (PDEATHSIG, not dumpable, in_init() called there: fresh_proc), which forks A; A calls start()
-        (drop_capabilities, landlock, seccomp, exec; it must not return). L mirrors A's end exactly (same status, or same signal),
-        so `waitpid(L)` in the supervisor needs no change. All three stay in the caller's session and process group.
-        Signals for the agent: A's pid outside is not L's. The supervisor learns it as SCM_CREDENTIALS of what A sends before exec
-        (the seccomp listener's message) and signals A itself; L and P1 take no notice of signals but SIGKILL and SIGCONT.
-    stopped(child: int) -> int       supervisor, on SIGCHLD: the job-control signal that stopped the agent (L stops too), or 0
-    suspend(child: int, agent: int) -> None   stops the supervisor as the agent was stopped; when it is continued, continues L and the agent
+L, the launcher child, stays outside of the new namespace as the supervisor's child; P1 is the namespace's process 1 and
+reaps; A is the agent. When L or P1 ends, the kernel ends everything in the namespace (pid_namespaces(7)). Neither ever
+decides or records anything, and neither can be looked into by the agent.
 """
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import select
+import sys
+
+from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel.netns import drop_capabilities
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Never
+
+JOB_STOPS = (_signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
+"""What stops a job; SIGSTOP is somebody's wish for that one process, and is followed by nobody."""
+
+_GONE = 70
+_RECORD = 5  # bytes of a report: its kind and four of a wait status or signal
+_STOPPED, _ENDED = b"s", b"e"
+
+
+def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: None) -> Never:
+    """In L, of one thread, after `netns.enter`: start the agent in the new process namespace and follow it to its end.
+
+    P1 calls `in_init` first. A has the signal mask and the descriptors that L had, and calls `start`, which executes the
+    program or ends the process. L ends as A ended, with its status or by its signal, when nothing of the namespace is
+    left; it stops when A is stopped as a job is. The three share session and process group. Raises `OSError` when P1
+    cannot be made.
+    """
+    reader, writer = os.pipe()
+    sealed, seal = os.pipe()
+    mask = _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
+    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of credentials may have cleared it
+    try:
+        process = os.fork()
+    except OSError:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        raise
+    if process == 0:
+        try:
+            os.close(reader)
+            os.close(seal)
+            _reap(start, in_init, mask, writer, sealed)
+        finally:
+            os._exit(_GONE)
+    try:
+        _follow(process, reader, seal)
+    finally:
+        os._exit(_GONE)
+
+
+def _follow(process: int, reader: int, seal: int) -> Never:
+    """L: pass on what P1 reports, and end when P1 has ended."""
+    _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 0)
+    drop_capabilities()
+    os.write(seal, b"\0")
+    _keep_only(reader)
+    status = _signal.SIGKILL  # as a wait status: what P1 that ends without a word has met
+    while record := _read(reader):
+        number = int.from_bytes(record[1:], sys.byteorder)
+        if record[:1] == _ENDED:
+            status = number
+        else:
+            _stop(number)
+    os.waitpid(process, 0)
+    _end_as(status)
+
+
+def _reap(
+    start: Callable[[], Never], in_init: Callable[[], object], mask: set[int], writer: int, sealed: int
+) -> Never:
+    """P1: start the agent, collect all that ends, report the agent's stops and end."""
+    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+    # No signal comes for an L that ended before the line above: then the pipe has no byte, or the other has no reader.
+    if not os.read(sealed, 1) or _is_deserted(writer):
+        os._exit(_GONE)
+    in_init()
+    ready, go = os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        try:
+            os.close(go)
+            alive = os.read(ready, 1)
+            os.close(ready)
+            os.close(sealed)
+            os.close(writer)
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+            if alive:
+                start()
+        finally:
+            os._exit(_GONE)
+    _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 0)
+    drop_capabilities()
+    os.write(go, b"\0")
+    _keep_only(writer)
+    while True:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid != agent:
+            continue
+        if os.WIFSTOPPED(status):
+            if os.WSTOPSIG(status) in JOB_STOPS:
+                _report(writer, _STOPPED, os.WSTOPSIG(status))
+            continue
+        _report(writer, _ENDED, status)
+        os._exit(0)  # takes all that is left in the namespace along
+
+
+def _stop(number: int) -> None:
+    """Stop this process by the signal that stopped the agent; a group that nobody could continue does not stop."""
+    _signal.signal(number, _signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {number})
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, {number})
+
+
+def _end_as(status: int) -> Never:
+    """End with a wait status: exit, or die by the signal without a second core file."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != _signal.SIGKILL:
+            _signal.signal(number, _signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {number})
+        os._exit(128 + number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _report(writer: int, kind: bytes, number: int) -> None:
+    os.write(writer, kind + number.to_bytes(_RECORD - 1, sys.byteorder))
+
+
+def _read(reader: int) -> bytes:
+    """A report; b"" when P1 is gone. Reports are shorter than PIPE_BUF, so none is torn."""
+    record = os.read(reader, _RECORD)
+    return record if len(record) == _RECORD else b""
+
+
+def _is_deserted(writer: int) -> bool:
+    """Whether nobody reads the pipe any more: L is gone."""
+    poll = select.poll()
+    poll.register(writer, 0)
+    return bool(poll.poll(0))
+
+
+def _keep_only(descriptor: int) -> None:
+    """Close all others: a reader of the agent's output must see its end when the agent closes it, and exec's success."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 1 << 20)
+
+
+def stopped(child: int) -> int:
+    """In the supervisor, on SIGCHLD: the signal that stopped its child L, 0 when it is not stopped (or continued since)."""
+    result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
+    return 0 if result is None else int(result.si_status)
+
+
+def suspend(child: int, agent: int, number: int) -> None:
+    """Stop the supervisor as its child was stopped (`number`), and when it is continued, continue L and the agent.
+
+    A shell that resumes a job continues the whole process group; the agent may have made one of its own.
+    """
+    before = _signal.signal(number, _signal.SIG_DFL)
+    try:
+        os.kill(os.getpid(), number)
+    finally:
+        if before is not None:
+            _signal.signal(number, before)
+    os.kill(child, _signal.SIGCONT)
+    try:
+        group = os.getpgid(agent)
+        if group != os.getpgrp():
+            os.killpg(group, _signal.SIGCONT)
+    except ProcessLookupError:
+        pass
