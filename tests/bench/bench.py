@@ -186,7 +186,7 @@ def main() -> int:
             print(f"\n{PEER} could not be installed: {reason}")
     rates = HERE / "trace_rates.py"
     print(flush=True)
-    return subprocess.run([sys.executable, rates, *(["--quick"] if QUICK else [])], check=False).returncode
+    return subprocess.run([sys.executable, rates, *(["100000"] if QUICK else [])], check=False).returncode
 
 
 if __name__ == "__main__":
