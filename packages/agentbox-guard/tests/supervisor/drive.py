@@ -1,4 +1,4 @@
-"""Runs one supervised program for a test: `drive.py JSON`, the JSON holding the wishes. The fake runtime brings no guard in."""
+"""Runs one supervised program for a test: `drive.py JSON`, the JSON holding the wishes."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 from agentbox.guard import GuardError, RunOptions, run
 from agentbox.guard.runtimes._base import Launch
 from agentbox.policy import load
+from agentbox.trace import TraceError
 
 
 class Fake:
@@ -47,9 +48,9 @@ def main():
     )
     try:
         return run(options)
-    except GuardError as error:
+    except (GuardError, TraceError) as error:
         say(f"{error}" + (f" ({error.hint})" if error.hint else ""))
-        return error.status
+        return getattr(error, "status", 73)
 
 
 if __name__ == "__main__":

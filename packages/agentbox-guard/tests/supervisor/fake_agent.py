@@ -1,4 +1,4 @@
-"""A guarded process without a guard: speaks docs/spec/channel.md by hand, so that the supervisor is tested by itself."""
+"""A guarded process without a guard: speaks docs/spec/channel.md by hand, to test the supervisor by itself."""
 
 import json
 import os

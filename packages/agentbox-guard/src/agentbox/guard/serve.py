@@ -225,7 +225,7 @@ class Service:
         return self._ended(os.waitstatus_to_exitcode(status))
 
     def begin(self) -> None:
-        """Start the session and get ready for many connections: nothing that the first hello should have to wait for."""
+        """Start the session, get ready for many connections: nothing that the first hello should have to wait for."""
         self._dispatcher.begin()
         _raise_descriptor_limit()
 

@@ -1,0 +1,340 @@
+"""The supervisor against agents that speak the channel by hand: order, gating, endings, hostile lines."""
+
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+
+from agentbox.trace import verify
+
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def alive(pid):
+    try:
+        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+
+
+def leftovers(sandbox):
+    return [name for name in os.listdir(sandbox.folder.parent) if name.startswith("agentbox-")]
+
+
+def test_a_run_records_what_is_announced_and_seals(sandbox):
+    """Events become observations in order, the last line counts them, the trace verifies, nothing is left behind."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        link.event("fs.read", path="/x/a", sha256="0" * 64, size=1)
+        link.deny("fs.read", "read", "/etc/passwd", path="/etc/passwd")
+        """
+    )
+    assert done.status == 0
+    assert [e["op"] for e in done.trace] == ["run.start", "process.start", "fs.read", "fs.read", "run.end"]
+    assert done.of("deny")[0]["key"] == "read" and done.of("deny")[0]["enforced"] is True
+    assert done.last == "agentbox: recorded 0 effects, 1 observations, 1 denials -> trace.jsonl"
+    assert done.said("denied read /etc/passwd: no rule; to allow it: read: /etc/passwd")
+    assert verify(sandbox.folder / "trace.jsonl").ok
+    assert leftovers(sandbox) == []
+
+
+def test_the_header_names_command_policy_layers_and_seed(sandbox):
+    """run.start holds what a replay and a reader need, and no values of variables."""
+    sandbox.environ["SECRET_TOKEN"] = "hunter2hunter2"
+    done = sandbox.fake("Link().armed()", policy="env: SECRET_TOKEN\n")
+    args = done.trace[0]["args"]
+    assert args["policy"] == "env: SECRET_TOKEN\n" and len(args["policy_sha256"]) == 64
+    assert args["layers"] == ["guard"] and args["enforced_by"]["net"] == ["guard"]
+    assert args["cwd"] == str(sandbox.folder) and "SECRET_TOKEN" in args["env"]
+    assert "hunter2hunter2" not in (sandbox.folder / "trace.jsonl").read_text()
+
+
+def test_the_exit_status_is_the_agents_own(sandbox):
+    """A status passes through unchanged."""
+    assert sandbox.fake("Link().armed(); sys.exit(7)").status == 7
+
+
+def test_a_signal_that_ends_the_agent_gives_128_and_its_number(sandbox):
+    """As a shell reports it."""
+    done = sandbox.fake("Link().armed(); os.kill(os.getpid(), 15)")
+    assert done.status == 128 + 15
+    assert done.trace[-1]["args"]["signal"] == 15
+
+
+def test_a_process_that_never_arms_is_a_failed_run(sandbox):
+    """Its success is not believed: status 70 and a line that says why, in the trace too."""
+    done = sandbox.fake("Link()")
+    assert done.status == 70
+    assert done.said("the guard was never live")
+    assert "never live" in done.trace[-1]["args"]["failure"]
+
+
+def test_a_process_that_never_connects_is_a_failed_run(sandbox):
+    """Nothing but a hello and `armed` proves a guard."""
+    assert sandbox.fake("pass").status == 70
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "b'garbage\\n'",
+        "b'\\xff\\xfe\\n'",
+        "b'[1]\\n'",
+        'b\'{"t":"seal"}\\n\'',
+        'b\'{"t":"event","op":"run.end","args":{},"thread":1}\\n\'',
+        'b\'{"t":"event","op":"http.request","args":{},"thread":1}\\n\'',
+        'b\'{"t":"event","op":"fs.read","args":7,"thread":1}\\n\'',
+        'b\'{"t":"event","op":"fs.read","args":{},"thread":NaN}\\n\'',
+        'b\'{"t":"ask","id":1,"op":"proc.exec","args":{"file":1},"thread":1}\\n\'',
+        'b\'{"t":"event","op":"fs.read","args":{"path":"\' + b\'x\' * 40000 + b\'"},"thread":1}\\n\'',
+        "b'{\"t\":' + b'[' * 100000 + b'\\n'",
+    ],
+)
+def test_a_hostile_line_ends_the_run(sandbox, line):
+    """Broken, unknown, forged and over-long lines end every process with one clear line, sealed, no traceback."""
+    done = sandbox.fake(f"link = Link().armed(); link.raw({line}); time.sleep(30)")
+    assert done.status == 70
+    assert done.said("channel: ") and "Traceback" not in done.err
+    assert done.trace[-1]["op"] == "run.end" and done.trace[-1]["args"]["failure"].startswith("channel: ")
+
+
+def test_a_line_before_hello_ends_the_run(sandbox):
+    """Every connection begins with hello."""
+    done = sandbox.fake("Link().armed(); Link(hello=False).event('fs.read', path='/x'); time.sleep(30)")
+    assert done.status == 70 and done.said("before hello")
+
+
+def test_what_was_announced_before_a_question_is_recorded_before_it(sandbox):
+    """Over two connections, again and again: the announcement that came first stands first in the trace."""
+    done = sandbox.fake(
+        """
+        events, asks = Link().armed(), Link(resume=True)
+        for number in range(50):
+            events.event("fs.read", path=f"/x/{number}")
+            asks.ask("net.connect", path="/nowhere/%d" % number)
+        """
+    )
+    numbers = [int(e["args"]["path"].rpartition("/")[2]) for e in done.trace if e["kind"] in ("observe", "deny")]
+    assert numbers == [n for n in range(50) for _ in range(2)]
+
+
+def test_threads_and_processes_have_lanes(sandbox):
+    """P counts processes in the order of their hello, T threads in the order in which they are heard of."""
+    done = sandbox.fake(
+        """
+        import threading
+        link = Link().armed()
+        link.event("fs.read", path="/main")
+        thread = threading.Thread(target=link.event, args=("fs.read",), kwargs={"path": "/thread"})
+        thread.start(); thread.join()
+        if os.fork() == 0:
+            Link(resume=True).event("fs.read", path="/child")
+            os._exit(0)
+        os.wait()
+        """
+    )
+    lanes = {e["args"]["path"]: e["lane"] for e in done.of("observe")}
+    assert lanes == {"/main": "0.0", "/thread": "0.1", "/child": "1.0"}
+    assert [e["args"]["parent"] for e in done.of(op="process.start")] == [None, 0]
+
+
+def test_a_process_that_outlives_the_agent_is_ended(sandbox):
+    """Even one that made itself an orphan in a session of its own."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                print(os.getpid(), flush=True)
+                time.sleep(60)
+            os._exit(0)
+        os.wait()
+        time.sleep(0.2)
+        """
+    )
+    assert done.said("ended 1 process that outlived the agent")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.out), 0)
+
+
+def test_the_death_of_the_supervisor_ends_the_agent_and_leaves_a_sound_prefix(sandbox):
+    """kill -9: what was acknowledged is in the file, unsealed, and the agent is gone."""
+    process = sandbox.start(
+        """
+        link = Link().armed()
+        for number in range(20):
+            link.event("fs.read", path=f"/x/{number}")
+            link.ask("net.connect", path="/nowhere")
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+        """
+    )
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    report = verify(sandbox.folder / "trace.jsonl", allow_unsealed=True)
+    assert report.ok and report.entries >= 42
+
+
+def test_a_killed_runs_folder_is_swept_by_the_next_run(sandbox):
+    """The lock, not the age, says that its supervisor is dead."""
+    process = sandbox.start("Link().armed(); print('up', flush=True); time.sleep(60)")
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    assert len(leftovers(sandbox)) == 1
+    sandbox.fake("Link().armed()")
+    assert leftovers(sandbox) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_agentbox_reaches_the_agent(sandbox, number):
+    """The supervisor survives it, the agent decides, the run is sealed."""
+    process = sandbox.start(
+        f"""
+        import signal
+        signal.signal({int(number)}, lambda *_: sys.exit(9))
+        Link().armed()
+        print("up", flush=True)
+        time.sleep(60)
+        """
+    )
+    process.stdout.readline()
+    process.send_signal(number)
+    done = sandbox.end(process)
+    assert done.status == 9 and done.trace[-1]["op"] == "run.end"
+
+
+def test_an_existing_trace_is_kept_as_prev(sandbox):
+    """A second run does not destroy the first one's record."""
+    sandbox.fake("Link().armed(); sys.exit(3)")
+    sandbox.fake("Link().armed(); sys.exit(4)")
+    assert '"status":3' in (sandbox.folder / "trace.prev.jsonl").read_text()
+
+
+def test_a_trace_that_cannot_be_made_runs_nothing(sandbox):
+    """The agent's code never starts; one line says where and why."""
+    done = sandbox.fake("Link().armed(); print('ran')", trace="missing/trace.jsonl")
+    assert done.status == 73 and done.out == "" and done.said("missing/trace.jsonl")
+    (sandbox.folder / "trace.jsonl").symlink_to("/dev/full")
+    done = sandbox.fake("Link().armed(); print('ran')")
+    assert done.status == 73 and done.out == "" and done.said("symbolic link")
+
+
+def test_a_full_disk_ends_the_run(sandbox):
+    """Nothing goes on unrecorded: status 74, the agent killed, no traceback."""
+    code = """
+    link = Link().armed()
+    for number in range(100000):
+        link.event("fs.read", path="/x" * 1000)
+        if number % 100 == 0:
+            link.ask("net.connect", path="/nowhere")
+    print("survived")
+    """
+    command = sandbox.wish("read: ./data\n", sandbox.script(code))
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+
+    process = subprocess.Popen(
+        command, cwd=sandbox.folder, env=sandbox.environ, stdout=-1, stderr=-1, text=True, preexec_fn=small_files
+    )
+    done = sandbox.end(process)
+    assert done.status == 74 and done.out == "" and "Traceback" not in done.err
+    assert done.said("nothing may happen unrecorded") and done.said("no seal")
+    assert verify(sandbox.folder / "trace.jsonl", allow_unsealed=True).ok
+
+
+def test_a_storm_of_connections_neither_kills_the_supervisor_nor_grows_it(sandbox):
+    """2,000 questions on connections of their own are all answered and recorded."""
+    done = sandbox.fake(
+        """
+        keep = Link().armed()
+        for number in range(2000):
+            assert Link(resume=True).ask("net.connect", path="/nowhere")["allow"] is False
+        """
+    )
+    assert done.status == 0 and len(done.of("deny")) == 2000
+    assert done.said("(2000 times)")
+
+
+def test_out_of_descriptors_turns_newcomers_away(sandbox):
+    """Processes that find no room end (their guard's way); the run itself goes on and is sealed."""
+    code = """
+    import socket
+    keep = Link().armed()
+    for _ in range(4):
+        if os.fork() == 0:
+            held = []
+            for _ in range(40):
+                held.append(socket.socket(socket.AF_UNIX))
+                held[-1].connect(os.environ["AGENTBOX_CHANNEL"])
+            closed = 0
+            time.sleep(0.5)
+            for sock in held:
+                sock.setblocking(False)
+                try:
+                    closed += sock.recv(1) == b""
+                except BlockingIOError:
+                    pass
+            os._exit(closed)
+    print(sum(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(4)) >= 60)
+    print(Link(resume=True).ask("net.connect", path="/nowhere")["allow"])
+    """
+    command = sandbox.wish("read: ./data\n", sandbox.script(code))
+    limited = [*command[:1], "-c", LIMITED, *command[1:]]
+    process = subprocess.Popen(limited, cwd=sandbox.folder, env=sandbox.environ, stdout=-1, stderr=-1, text=True)
+    done = sandbox.end(process)
+    assert done.status == 0 and done.trace[-1]["op"] == "run.end"
+    assert done.out.split() == ["True", "False"]
+
+
+def test_observe_mode_denies_nothing_and_says_so(sandbox):
+    """Every denial is recorded with `enforced` false, the operation goes on, the user reads it twice."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        assert link.welcome["mode"] == "observe"
+        assert link.ask("net.connect", family="inet", address="192.0.2.1", port=80)["allow"] is True
+        link.deny("fs.read", "read", "/etc/passwd", path="/etc/passwd")
+        """,
+        mode="observe",
+    )
+    assert done.status == 0
+    assert [e["enforced"] for e in done.of("deny")] == [False, False]
+    assert (
+        done.said("nothing is enforced")
+        and done.said("nothing was enforced")
+        and done.said("would deny net 192.0.2.1:80")
+    )
+
+
+def test_the_final_state_of_written_files_is_recorded(sandbox):
+    """fs.state holds the sha256 of what is there at the end, or absent."""
+    done = sandbox.fake(
+        f"""
+        link = Link().armed()
+        for name in ("b", "c"):
+            link.event("fs.write", path={str(sandbox.folder)!r} + "/" + name, flags="w")
+        open("b", "w").write("beta")
+        link.event("fs.write", path=link.welcome["writable"]["TMPDIR"] + "/x", flags="w")
+        """
+    )
+    states = {e["args"]["path"].rpartition("/")[2]: e["args"]["sha256"] for e in done.of(op="fs.state")}
+    assert states == {"b": "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753", "c": "absent"}
+    assert done.of(op="fs.write")[-1]["args"]["path"] == "$TMPDIR/x"
