@@ -223,6 +223,93 @@ def read_child_after_unset() -> str:
     return read_env_of_children()
 
 
+CHILD = "print(open(%r).read())" % SECRET
+BREAKOUT = "import os; os.write(1, open(%r, 'rb').read())" % SECRET
+
+
+def read_child_pyvenv() -> str:
+    """A virtual environment of the agent's own making, whose .pth file runs before any guard."""
+    version = "python%d.%d" % sys.version_info[:2]
+    os.makedirs(f"out/venv/lib/{version}/site-packages")
+    os.makedirs("out/venv/bin")
+    with open("out/venv/pyvenv.cfg", "w") as file:
+        file.write("home = %s\n" % os.path.dirname(os.path.realpath(sys.executable)))
+    with open(f"out/venv/lib/{version}/site-packages/x.pth", "w") as file:
+        file.write(BREAKOUT + "\n")
+    os.symlink(os.path.realpath(sys.executable), "out/venv/bin/python")
+    return read_secret(lambda: subprocess.run(["out/venv/bin/python", "-c", ""], capture_output=True).stdout)
+
+
+def read_child_pyvenv_argv0() -> str:
+    """The same, by argv[0] alone."""
+    try:
+        read_child_pyvenv()
+    except OSError:
+        pass
+    argv0 = os.path.abspath("out/venv/bin/python")
+    return read_secret(lambda: subprocess.run([argv0, "-c", ""], executable=os.path.realpath(sys.executable), capture_output=True).stdout)
+
+
+def read_child_pyvenv_path() -> str:
+    """The same, by PATH."""
+    try:
+        read_child_pyvenv()
+    except OSError:
+        pass
+    env = {"PATH": os.path.abspath("out/venv/bin") + ":/usr/bin:/bin"}
+    run = subprocess.run(["python", "-c", ""], executable=os.path.realpath(sys.executable), env=env, capture_output=True)
+    return read_secret(lambda: run.stdout)
+
+
+def read_child_encodings() -> str:
+    """A module that the interpreter imports before any guard, on a PYTHONPATH of the agent's."""
+    os.makedirs("out/lib/encodings")
+    with open("out/lib/encodings/__init__.py", "w") as file:
+        file.write("import posix\nposix.write(1, posix.read(posix.open(%r, 0), 99))\nposix._exit(0)\n" % SECRET)
+    env = dict(os.environ, PYTHONPATH=os.environ.get("PYTHONPATH", "") + ":" + os.path.abspath("out/lib"))
+    return read_secret(lambda: subprocess.run([sys.executable, "-c", ""], env=env, capture_output=True).stdout)
+
+
+def read_child_encodings_putenv() -> str:
+    """The same, by the environment of this process."""
+    os.makedirs("out/lib/encodings", exist_ok=True)
+    with open("out/lib/encodings/__init__.py", "w") as file:
+        file.write("import posix\nposix.write(1, posix.read(posix.open(%r, 0), 99))\nposix._exit(0)\n" % SECRET)
+    os.environ["PYTHONPATH"] = os.path.abspath("out/lib")
+    return read_secret(lambda: subprocess.run([sys.executable, "-c", ""], capture_output=True).stdout)
+
+
+def read_child_pycache() -> str:
+    """Compiled modules of the agent's making: -X pycache_prefix."""
+    run = subprocess.run([sys.executable, "-X", "pycache_prefix=out/cache", "-c", CHILD], capture_output=True)
+    return read_secret(lambda: run.stdout)
+
+
+def read_parents_environment() -> str:
+    """The supervisor's own variables, which the agent does not have."""
+    text = open(f"/proc/{BOSS}/environ").read()
+    assert text
+    return "read it"
+
+
+def tamper_setown() -> str:
+    """Have the kernel send a signal to the supervisor when a pipe is ready."""
+    import fcntl
+
+    reader, _ = os.pipe()
+    fcntl.fcntl(reader, fcntl.F_SETOWN, BOSS)
+    return "set"
+
+
+def exec_memfd() -> str:
+    """A program that has no name."""
+    fd = os.memfd_create("tool", 0)
+    with open("/usr/bin/touch", "rb") as file:
+        os.write(fd, file.read())
+    subprocess.run(["echo", SPOT + "memfd"], executable=f"/proc/self/fd/{fd}", pass_fds=[fd], check=True)
+    return "ran it"
+
+
 def write_open() -> str:
     open(SPOT + "open", "w").close()
     return "made it"

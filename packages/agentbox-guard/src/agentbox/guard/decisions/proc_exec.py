@@ -21,22 +21,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.runtimes.python import Interpreter
+
 
 class Exec:
-    """Args: `file` (as the kernel gets it; a bare name is looked up in the run's PATH), `argv`, `cwd`, `env_ok`."""
+    """Args: `file` (as the kernel gets it; a bare name is looked up in the run's PATH), `argv`, `cwd`, `env_ok`, and
+    optionally `path`, the PATH that the program will have.
+    """
 
     def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
         file = member(args, "file", str, op)
         argv = texts(args, "argv", op)
         cwd = member(args, "cwd", str, op)
         env_ok = member(args, "env_ok", bool, op)
-        return decide(file, argv, cwd, env_ok, pid, desk)
+        path = member(args, "path", str, op) if "path" in args else None
+        return decide(file, argv, cwd, env_ok, pid, desk, path)
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         verdict.args["sha256"] = digest(verdict.args["_file"], desk)
 
 
-def decide(file: str, argv: list[str], cwd: str, env_ok: bool, pid: int, desk: Desk) -> Verdict:
+def decide(
+    file: str, argv: list[str], cwd: str, env_ok: bool, pid: int, desk: Desk, path: str | None = None
+) -> Verdict:
     """Decide a start; the verdict's args are those of `proc.exec` without `sha256`, plus `_file` (resolved)."""
     cwd = os.path.join(desk.cwd, cwd)
     try:
@@ -57,7 +64,8 @@ def decide(file: str, argv: list[str], cwd: str, env_ok: bool, pid: int, desk: D
     elif within(real, desk.hidden):
         verdict.denial = Denial("exec", target, "it is agentbox's own record of this run")
     elif executable(real):
-        problem = _guard_problem(written, argv, cwd, env_ok, desk)
+        path = desk.environ.get("PATH", "") if path is None else path
+        problem = _guard_problem(written, argv, cwd, env_ok, desk, path)
         if problem:
             verdict.denial = Denial("exec", target, problem, rule=rule_text(decision))
     return verdict
@@ -71,17 +79,65 @@ def digest(file: str, desk: Desk) -> str | None:
         return None
 
 
-def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk) -> str:
+def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
     """Why a Python program would run without a guard, or ""."""
-    found = interpreter(file, argv or [file], cwd, desk.environ.get("PATH", ""))
+    found = interpreter(file, argv or [file], cwd, path)
     if found is None:
         return ""
-    problem = found.problem or _flags.read(found.words).problem
+    problem = found.problem or _flags.read(found.words).problem or _home_problem(found, cwd, path, desk)
     if problem:
         return f"a Python program must run guarded: {problem}"
     if not env_ok:
         return "a Python program must run guarded: its environment lacks the guard's variables (pass os.environ on)"
     return ""
+
+
+def _home_problem(found: Interpreter, cwd: str, path: str, desk: Desk) -> str:
+    """Whether the agent could write where this interpreter looks for itself.
+
+    A Python takes its place from argv[0], with a slash or by PATH, and runs `.pth` files of a `pyvenv.cfg` beside that
+    or above it before any guard is live (Modules/getpath.py; Lib/site.py).
+    """
+    places = [found.file]
+    if "/" in found.name:
+        places.append(found.name)
+    else:
+        hits = (os.path.join(cwd, folder, found.name) for folder in path.split(":"))
+        places += [hit for hit in hits if executable(hit)][:1]
+    for place in places:
+        for hop in _links(os.path.join(cwd, place)):
+            home = os.path.dirname(hop)
+            spots = (hop, os.path.join(home, "pyvenv.cfg"), os.path.join(os.path.dirname(home), "pyvenv.cfg"))
+            if any(_agent_writes(spot, desk) for spot in spots) and not _named(hop, desk):
+                return f"{hop} lies where the agent can write, so what it runs first is the agent's to choose"
+    return ""
+
+
+def _links(place: str) -> list[str]:
+    """The places that a link leads through, folders resolved, the file itself last."""
+    hops = []
+    for _ in range(40):  # as many as the kernel follows (path_resolution(7))
+        place = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+        hops.append(place)
+        if not os.path.islink(place):
+            break
+        place = os.path.join(os.path.dirname(place), os.readlink(place))
+    return hops
+
+
+def _agent_writes(path: str, desk: Desk) -> bool:
+    return desk.policy.is_writable(path) or within(path, list(desk.private.values()))
+
+
+def _named(place: str, desk: Desk) -> bool:
+    """True when an exec: rule names this very place: then the user has chosen to trust it."""
+    for rule in desk.policy.rules_of(("exec",)):
+        program = str(rule.form.get("program") or "")
+        if "/" in program:
+            folder, name = os.path.split(os.path.join(desk.policy.cwd, program))
+            if os.path.join(os.path.realpath(folder), name) == place:
+                return True
+    return False
 
 
 def _recorded(real: str, argv: list[str], cwd: str, desk: Desk) -> dict[str, Any]:

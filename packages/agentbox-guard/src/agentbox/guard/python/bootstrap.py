@@ -61,8 +61,15 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
     except OSError as error:
         if error.strerror == probe:
             tell_armed(link[1], b'{"t":"armed"}\n')
+            extend_path(environ)
             return None
     return "an audit hook that was there first keeps others out (PEP 578)"
+
+
+def extend_path(environ: dict[bytes, bytes]) -> None:
+    """Put the agent's own PYTHONPATH where it would have been, behind the shim: not before the guard is live."""
+    extra = environ.get(b"AGENTBOX_PYTHONPATH", b"").decode("utf-8", "surrogateescape")
+    sys.path[1:1] = [entry for entry in extra.split(":") if entry]
 
 
 def run(path: str, space: dict[str, Any]) -> None:
@@ -135,7 +142,8 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
     library = libraries(space["resolve"])
     own = [here.rpartition("/")[0].rpartition("/")[0], *([] if not welcome.get("engine") else [posix_dir(posix_dir(posix_dir(welcome["engine"])))])]
     private = [(name, tree, tree + "/") for name, tree in welcome["writable"].items()]
-    hidden, sealed = welcome["hidden"], [*welcome["sealed"], *library, *own]
+    homes = [home for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, posix_dir(sys.executable)} if home not in ("/", "/usr", "/usr/local")]
+    hidden, sealed = welcome["hidden"], [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)]
     ancestors = set()
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):
@@ -192,7 +200,7 @@ def install(space: dict[str, Any]) -> None:
     import _socket
     import os
 
-    for name in ("open", "mkfifo", "mknod", "chroot", "unshare", "setns", "execv", "execve", "posix_spawn", "posix_spawnp"):
+    for name in ("open", "mkfifo", "mknod", "chroot", "unshare", "setns", "putenv", "unsetenv", "execv", "execve", "posix_spawn", "posix_spawnp"):
         old = getattr(posix, name, None)
         if old is not None:
             new = disguise(space["os_" + name], old)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _posixsubprocess
 import _signal
 import _socket
+import os
 import posix
 from errno import EACCES, EISDIR, ENOENT
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agentbox.guard.python.wire import ask
 
 RawSocket = _socket.socket
+EXTRA_PATH = "AGENTBOX_PYTHONPATH"
 AI_NUMERICHOST, NI_NUMERICHOST, EAI_NONAME = _socket.AI_NUMERICHOST, _socket.NI_NUMERICHOST, _socket.EAI_NONAME
 
 
@@ -101,24 +103,57 @@ def os_setns(fd: int, nstype: int = 0, *, refuse=refuse, stop=stop) -> None:
     stop(refuse("code.load", {"name": "os.setns"}, "code", "os.setns", "it would change what every path means", None))
 
 
-def with_required(pairs: list[tuple[str, str]], *, required=()) -> dict[str, str]:
-    """An environment with what every guarded child must carry; the caller's own PYTHONPATH comes after the guard's."""
+def extra_path(value: str, shim: str) -> str:
+    """A PYTHONPATH as the agent wishes it, without the guard's own folder: what a child appends once its guard is live."""
+    kept = []
+    for entry in value.split(":"):
+        if entry != shim and entry != "":
+            kept.append(entry)
+    return ":".join(kept)
+
+
+def with_required(pairs: list[tuple[str, str]], *, required=(), extra_path=extra_path, EXTRA_PATH=EXTRA_PATH) -> dict[str, str]:
+    """An environment with what every guarded child must carry.
+
+    The caller's own PYTHONPATH goes by another name: modules found there before the guard is live (`encodings`) would run without it.
+    """
     found = {}
     for name, value in pairs:
         found[name] = value
     for name, value in required:
-        given = found.get(name)
-        if name == "PYTHONPATH" and given and given != value and not given.startswith(value + ":"):
-            found[name] = value + ":" + given
-        elif name != "PYTHONPATH" or not given:
-            found[name] = value
+        given = found.get(name, value)
+        if name == "PYTHONPATH" and given != value:
+            found[EXTRA_PATH] = extra_path(given, value)
+        found[name] = value
     return found
 
 
-def environment(env: Any, *, plain_path=plain_path, with_required=with_required) -> dict[str, str] | None:
-    """A mapping given for a child, made plain and complete; None (inherit) stays None."""
+def os_putenv(name: Any, value: Any, /, *, real=posix.putenv, required=(), plain_path=plain_path, extra_path=extra_path, EXTRA_PATH=EXTRA_PATH) -> None:
+    """Change or add an environment variable. What children need for their own guard keeps its value in them."""
+    text = plain_path(name)
+    for fixed, content in required:
+        if fixed == text:
+            if fixed == "PYTHONPATH":
+                real(EXTRA_PATH, extra_path(plain_path(value), content))
+            return
+    real(text, plain_path(value))
+
+
+def os_unsetenv(name: Any, /, *, real=posix.unsetenv, required=(), plain_path=plain_path, EXTRA_PATH=EXTRA_PATH) -> None:
+    """Delete an environment variable. What children need for their own guard stays in them."""
+    text = plain_path(name)
+    for fixed, _ in required:
+        if fixed == text:
+            if fixed == "PYTHONPATH":
+                real(EXTRA_PATH)
+            return
+    real(text)
+
+
+def environment(env: Any, *, plain_path=plain_path, with_required=with_required, os=os) -> dict[str, str]:
+    """A mapping given for a child, made plain and complete; None stands for the process's own, as Python knows it."""
     if env is None:
-        return None
+        env = os.environ
     pairs = []
     for name in env:
         pairs.append((plain_path(name), plain_path(env[name])))
@@ -135,16 +170,16 @@ def arguments(argv: Any, *, plain_path=plain_path, isinstance=isinstance, list=l
     return words
 
 
-def os_execv(path: Any, argv: Any, /, *, real=posix.execv, plain_path=plain_path, arguments=arguments, isinstance=isinstance, int=int) -> None:
-    """Execute an executable path with arguments, replacing current process."""
-    real(path if isinstance(path, int) else plain_path(path), arguments(argv))
-
-
 def os_execve(
     path: Any, argv: Any, env: Any, *, real=posix.execve, plain_path=plain_path, arguments=arguments, environment=environment, isinstance=isinstance, int=int
 ) -> None:
     """Execute an executable path with arguments, replacing current process."""
     real(path if isinstance(path, int) else plain_path(path), arguments(argv), environment(env))
+
+
+def os_execv(path: Any, argv: Any, /, *, os_execve=os_execve) -> None:
+    """Execute an executable path with arguments, replacing current process."""
+    os_execve(path, argv, None)
 
 
 def spawn(
@@ -237,6 +272,7 @@ def fork_exec(
     choose=choose,
     arguments=arguments,
     plain_path=plain_path,
+    environment=environment,
     with_required=with_required,
     on_exec=on_exec,
     stop=stop,
@@ -247,16 +283,17 @@ def fork_exec(
         words = arguments(args)
         folder = None if cwd is None else plain_path(cwd)
         given, full = choose(executables, folder)
-        environ = None
-        if env_list is not None:
+        if env_list is None:
+            environ = environment(None)
+        else:
             pairs = []
             for item in env_list:
                 name, _, value = plain_path(item).partition("=")
                 pairs.append((name, value))
             environ = with_required(pairs)
-            env_list = []
-            for name, value in environ.items():
-                env_list.append(f"{name}={value}".encode("utf-8", "surrogateescape"))
+        env_list = []
+        for name, value in environ.items():
+            env_list.append(f"{name}={value}".encode("utf-8", "surrogateescape"))
         stop(on_exec(full, words, environ, folder))
         return real(words, (given.encode("utf-8", "surrogateescape"),), close_fds, tuple(pass_fds), folder, env_list, *rest)
     finally:

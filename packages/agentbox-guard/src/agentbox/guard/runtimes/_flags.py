@@ -17,6 +17,8 @@ DISARMING = {
     "S": "-S makes the interpreter skip the start-up file that arms the guard",
 }
 
+_EARLY = ("presite", "pycache_prefix")  # a module; compiled modules, the first of which load before the guard
+
 
 class CommandLine:
     """`problem`: why a guard could not arm under these words. `ends`: the interpreter only prints and ends, as for
@@ -87,8 +89,8 @@ def _cluster(letters: str, rest: list[str], line: CommandLine) -> bool:
 
 
 def _argument_problem(letter: str, argument: str) -> str:
-    if letter == "X" and argument.partition("=")[0].strip() == "presite":
-        return "-X presite imports a module before the guard is live"
+    if letter == "X" and argument.partition("=")[0].strip() in _EARLY:
+        return f"-X {argument.partition('=')[0].strip()} runs code from elsewhere before the guard is live"
     if letter == "W" and "." in (argument.split(":") + ["", "", ""])[2]:
         return f"-W {argument} imports the module of its category before the guard is live"
     return ""

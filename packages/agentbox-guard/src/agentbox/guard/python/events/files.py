@@ -25,6 +25,10 @@ WRITE_FLAGS = O_CREAT | O_TRUNC | O_APPEND | (O_TMPFILE & ~0o200000)
 DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"))
 OWN_PROC_REFUSED = ("/mem", "/pagemap", "/clear_refs")
 HIDDEN_REASON = "it is agentbox's own record of this run, which no rule opens"
+FOREIGN_REASON = "the memory, environment and files of another process are open to no rule"
+FOREIGN_OPEN = frozenset(("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat"))
+"""What a rule may open of another process's folder in /proc: numbers and names (proc(5))."""
+
 SEALED_REASON = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
 
 SINGLE = {
@@ -68,6 +72,8 @@ def judge_file(
     refused=OWN_PROC_REFUSED,
     hidden_reason=HIDDEN_REASON,
     sealed_reason=SEALED_REASON,
+    foreign_reason=FOREIGN_REASON,
+    foreign_open=FOREIGN_OPEN,
     getpid=getpid,
     path_decide=path_decide,
     path_reason=path_reason,
@@ -85,10 +91,15 @@ def judge_file(
     else:
         if path in readable[0] or path.startswith(readable[1]):
             return 0
-        if path.startswith("/proc/"):
-            own = f"/proc/{getpid()}"
-            if path == own or (path.startswith(own + "/") and not path.endswith(refused)):
-                return 0
+    if path.startswith("/proc/") and path[6:7].isdigit():
+        number, _, rest = path[6:].partition("/")
+        if number != f"{getpid()}":
+            if rest not in foreign_open:
+                return foreign_reason
+        elif path.endswith(refused):
+            return foreign_reason
+        elif access == "read":
+            return 0
     if path_decide(access, path, rules) >= 0:
         return 1
     return path_reason(access, path, rules)
@@ -105,7 +116,7 @@ def reject(
     path_fix=path_fix,
     lstat=lstat,
     cwd="/",
-    builtin=(HIDDEN_REASON, SEALED_REASON),
+    builtin=(HIDDEN_REASON, SEALED_REASON, FOREIGN_REASON),
     enoent=ENOENT,
     OSError=OSError,
 ) -> Refusal | None:
@@ -193,6 +204,8 @@ def on_open(
     shown=shown,
     digest=digest,
     octal=octal,
+    lstat=lstat,
+    OSError=OSError,
     mark="",
     accmode=O_ACCMODE,
     write_flags=WRITE_FLAGS,
@@ -217,13 +230,18 @@ def on_open(
         return unclear("fs.read", path)
     writes = flags & accmode or flags & write_flags or (mode is not None and ("w" in mode or "a" in mode or "+" in mode or "x" in mode))
     if writes:
-        return check_file("fs.write", "write", resolved, {"path": shown(resolved), "flags": mode or octal(flags)})
+        args: dict[str, Any] = {"path": shown(resolved), "flags": mode or octal(flags)}
+        try:
+            args["size"] = lstat(resolved).st_size
+        except OSError:
+            args["absent"] = True
+        return check_file("fs.write", "write", resolved, args)
     judged = judge_file("read", resolved)
     if judged == 0:
         return None
     if judged != 1:
         return reject("fs.read", "read", resolved, judged, {"path": resolved})
-    args: dict[str, Any] = {"path": shown(resolved)}
+    args = {"path": shown(resolved)}
     if flags & o_path:
         return witness("fs.read", args, resolved)
     value, size = digest(resolved)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.python.report import Refusal, inquire, refuse
-    from agentbox.guard.python.resolve import exact_text
+    from agentbox.guard.python.resolve import exact_text, resolve
 
 EVENTS = (
     *("os.exec", "os.posix_spawn", "os.system", "os.kill", "os.killpg", "os.putenv", "os.unsetenv"),
-    *("resource.prlimit", "fcntl.ioctl"),
+    *("resource.prlimit", "fcntl.ioctl", "fcntl.fcntl"),
 )
 INJECTING = frozenset(
     ("BASH_ENV", "ENV", "NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "PERLLIB", "RUBYOPT", "RUBYLIB", "GCONV_PATH", "LUA_INIT")
@@ -30,6 +30,9 @@ INJECTING = frozenset(
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
+
+FIOSETOWN, SIOCSPGRP, F_SETOWN, F_SETOWN_EX = 0x8901, 0x8902, 8, 15
+"""asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number, when it is ready (F_SETSIG, fcntl(2))."""
 
 
 def injects(name: str, *, injecting=INJECTING) -> bool:
@@ -54,8 +57,7 @@ def child_environment(
             return f"the variable {text} would make it run other code"
         found[text] = content
     for name, value in required:
-        given = found.get(name)
-        if given != value and not (name == "PYTHONPATH" and given is not None and given.startswith(value + ":")):
+        if found.get(name) != value:
             return f"its environment lacks {name}, so its guard could not arm"
     return None
 
@@ -70,6 +72,7 @@ def on_exec(
     child_environment=child_environment,
     inquire=inquire,
     refuse=refuse,
+    resolve=resolve,
     access=access,
     getcwd=getcwd,
     x_ok=X_OK,
@@ -94,12 +97,16 @@ def on_exec(
         return refuse("proc.exec", {"file": text}, "exec", text, "its arguments are no plain list", None)
     here = getcwd() if cwd is None else cwd
     full = text if text[:1] == "/" else here + "/" + text
-    if not access(full, x_ok):
+    real = resolve(full, True)
+    if real is None or not access(full, x_ok):
         return (enoent, "No such file or directory", text)
+    if real.startswith("/memfd:") or full.startswith(("/proc/", "/dev/fd/")):
+        return refuse("proc.exec", {"file": real, "argv": words}, "exec", real, "a program is started by its own path, not through a descriptor", None)
     reason = child_environment(env)
     if reason is not None:
         return refuse("proc.exec", {"file": full, "argv": words}, "exec", full, reason, None)
-    return inquire("proc.exec", {"file": full, "argv": words, "cwd": here, "env_ok": True}, full)
+    path = exact_text(env.get("PATH", env.get(b"PATH", ""))) if env is not None else ""
+    return inquire("proc.exec", {"file": full, "argv": words, "cwd": here, "env_ok": True, "path": path}, full)
 
 
 def on_variable(name: Any, value: Any, *, required=(), injects=injects, exact_text=exact_text, refuse=refuse) -> Refusal | None:
@@ -109,8 +116,7 @@ def on_variable(name: Any, value: Any, *, required=(), injects=injects, exact_te
         return refuse("proc.exec", {"file": "?"}, "env", "?", "the name is no plain text", None)
     for fixed, content in required:
         if fixed == text:
-            plain = exact_text(value) if value is not None else None
-            if plain == content or (fixed == "PYTHONPATH" and plain is not None and plain.startswith(content + ":")):
+            if value is not None and exact_text(value) == content:
                 return None
             return refuse("proc.exec", {"name": text}, "env", text, "child processes need it for their own guard", None)
     if value is not None and injects(text):
@@ -128,8 +134,9 @@ def on_process(
     inquire=inquire,
     refuse=refuse,
     getpid=getpid,
-    sti=TIOCSTI,
-    tiolinux=TIOCLINUX,
+    typing_ioctls=(TIOCSTI, TIOCLINUX),
+    owner_ioctls=(FIOSETOWN, SIOCSPGRP),
+    owner_fcntls=(F_SETOWN, F_SETOWN_EX),
     int=int,
     type=type,
 ) -> Refusal | None:
@@ -143,9 +150,12 @@ def on_process(
         return on_variable(args[0], args[1])
     if event == "os.unsetenv":
         return on_variable(args[0], None)
-    if event == "fcntl.ioctl":
-        if type(args[1]) is not int or args[1] & 0xFFFFFFFF in (sti, tiolinux):
+    if event[:6] == "fcntl.":
+        number = args[1] & 0xFFFFFFFF if type(args[1]) is int else -1
+        if event == "fcntl.ioctl" and (number in typing_ioctls or number == -1):
             return refuse("code.load", {"name": "ioctl"}, "code", "ioctl TIOCSTI", "it would type into the terminal of whoever watches", None)
+        if number in (owner_ioctls if event == "fcntl.ioctl" else owner_fcntls) and not (type(args[2]) is int and args[2] == getpid()):
+            return refuse("proc.signal", {"target": "?"}, "signal", "F_SETOWN", "it would have the kernel signal another process", None)
         return None
     target = args[0]
     if type(target) is not int:
