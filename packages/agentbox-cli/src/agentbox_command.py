@@ -15,9 +15,12 @@ def main() -> int:
     if problem:
         sys.stderr.write(f"agentbox: {problem}\n")
         return 70
-    from agentbox.cli.main import main as command
+    try:
+        from agentbox.cli.main import main as command
 
-    return command()
+        return command()
+    except KeyboardInterrupt:  # while the command itself was still being loaded
+        return 130
 
 
 def _problem() -> str:
