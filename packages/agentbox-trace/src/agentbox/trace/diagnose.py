@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .chain import MAX_LINE, PREFIX, START, ZERO, line_hash, seal_holds, split_prefix
+from .chain import MAX_LINE, PREFIX, PREV_END, SEQ, START, ZERO, line_hash, seal_holds, split_prefix
 from .record import FORMAT, sample
 from .walk import Walk
 
@@ -49,7 +49,8 @@ def check_start(data: bytes) -> Finding | None:
             f'line 1 begins with {sample(data)}, expected {{"prev":"<64 zeros>","seq":0,{_reason(data)}',
         )
     if parts[1]:
-        return "deleted", 1, f"the first {parts[1]} lines are missing: line 1 says seq {parts[1]}, expected 0"
+        missing = "line is" if parts[1] == 1 else f"{parts[1]} lines are"
+        return "deleted", 1, f"the first {missing} missing: line 1 says seq {parts[1]}, expected 0"
     return "edited", 1, f"line 1 says prev {parts[0][:16]}..., expected 64 zeros"
 
 
@@ -80,7 +81,6 @@ def _check_format(line: bytes) -> Finding | None:
 
 def diagnose(fd: int, position: Walk) -> Finding:
     """Name the damage at `position`, whose next line does not fit."""
-    line, after = _two_lines(fd, position.offset)
     number = position.seq + 1
     if position.bad == "long":
         return "too-long", number, f"line {number} is longer than {MAX_LINE} bytes"
@@ -91,41 +91,52 @@ def diagnose(fd: int, position: Walk) -> Finding:
             f"line {number} is chained but is no entry: expected ts with six decimals, then a known kind, then op",
         )
     if position.seal >= 0:
-        return _after_seal(position.seal)
+        return after_seal(position.seal)
+    line, after, third = _three_lines(fd, position.offset)
     here, next_ = split_prefix(line), split_prefix(after)
-    expected = (position.head, position.seq)
+    continued = next_ is not None and next_[:2] == (position.head, position.seq)
     if here is None:
-        if next_ is not None and next_[:2] == expected:
-            return (
-                "inserted",
-                number,
-                f"line {number} was inserted: it is no entry, and line {number + 1} continues line {number - 1}",
-            )
-        return (
-            "edited",
-            number,
-            f"line {number} begins with {sample(line)}, "
-            f'expected {{"prev":"{position.head[:8]}...","seq":{position.seq},',
-        )
+        return _no_prefix(position, line, continued)
     prev, seq, _ = here
     if prev == position.head:
         return "edited", number, f"line {number} says seq {seq}, expected {position.seq}"
-    if next_ is not None and next_[:2] == expected:
-        return "inserted", number, f"line {number} was inserted: line {number + 1} continues line {number - 1}"
     if seq < position.seq:
-        return _earlier(fd, position, line, prev, seq)
+        return _earlier(fd, position, line, prev, seq, continued)
+    if continued:
+        return _out_of_place(position, seq, split_prefix(third))
     if seq > position.seq:
-        return _later(fd, position, seq, next_)
+        return _later(fd, position, seq)
     return _changed(position, line, after, prev, next_)
 
 
-def _after_seal(seal: int) -> Finding:
-    return "after-seal", seal + 2, f"line {seal + 2} follows the seal in line {seal + 1}, expected the end of the file"
+def _no_prefix(position: Walk, line: bytes, continued: bool) -> Finding:
+    number = position.seq + 1
+    if continued:
+        return _inserted(number, "it is no entry, and ")
+    return (
+        "edited",
+        number,
+        f'line {number} begins with {sample(line)}, expected {{"prev":"{position.head[:8]}...","seq":{position.seq},',
+    )
+
+
+def _inserted(number: int, why: str = "") -> Finding:
+    text = f"line {number} was inserted: {why}line {number + 1} continues line {number - 1}"
+    return "inserted", number, text
+
+
+def _out_of_place(position: Walk, seq: int, third: tuple[str, int, int] | None) -> Finding:
+    """The next line belongs here: this one comes too early, or does not belong anywhere."""
+    number = position.seq + 1
+    if seq == position.seq + 1 and (third is None or third[1] == seq + 1):
+        text = f"lines {number} and {number + 1} are swapped: line {number} says seq {seq}, expected {position.seq}"
+        return "reordered", number, text
+    return _inserted(number)
 
 
 def after_seal(seal: int) -> Finding:
     """The finding for a trace whose seal, the entry `seal`, is not its last line."""
-    return _after_seal(seal)
+    return "after-seal", seal + 2, f"line {seal + 2} follows the seal in line {seal + 1}, expected the end of the file"
 
 
 def _changed(position: Walk, line: bytes, after: bytes, prev: str, next_: tuple[str, int, int] | None) -> Finding:
@@ -155,7 +166,7 @@ def _changed(position: Walk, line: bytes, after: bytes, prev: str, next_: tuple[
     )
 
 
-def _earlier(fd: int, position: Walk, line: bytes, prev: str, seq: int) -> Finding:
+def _earlier(fd: int, position: Walk, line: bytes, prev: str, seq: int, continued: bool) -> Finding:
     """A number that was there before: a copy, or what follows an insertion."""
     number = position.seq + 1
     for known, raw in enumerate(_lines(fd, 0, position.offset)):
@@ -163,39 +174,24 @@ def _earlier(fd: int, position: Walk, line: bytes, prev: str, seq: int) -> Findi
             if raw == line:
                 return "duplicate", number, f"line {number} is line {seq + 1} once more"
             break
+    if continued:
+        return _inserted(number)
     if prev == position.before and seq == position.seq - 1:
-        return "inserted", number - 1, f"line {number - 1} was inserted: line {number} continues line {number - 2}"
-    return (
-        "inserted",
-        number,
-        f"line {number} says seq {seq}, expected {position.seq}: a line was inserted here or before",
-    )
+        return _inserted(number - 1)
+    text = f"line {number} says seq {seq}, expected {position.seq}: a line was inserted here or before"
+    return "inserted", number, text
 
 
-def _later(fd: int, position: Walk, seq: int, next_: tuple[str, int, int] | None) -> Finding:
+def _later(fd: int, position: Walk, seq: int) -> Finding:
     """A number that is too high: lines are missing, unless the expected one comes later."""
     number = position.seq + 1
-    wanted = b'","seq":%d,' % position.seq
-    if next_ is not None and next_[1] == position.seq:
-        return (
-            "reordered",
-            number,
-            f"lines {number} and {number + 1} are swapped: line {number} says seq {seq}, expected {position.seq}",
-        )
+    place = f"line {number} says seq {seq}, expected {position.seq}"
+    wanted = SEQ + b"%d," % position.seq
     for ahead, raw in enumerate(_lines(fd, position.offset, os.fstat(fd).st_size), number):
-        if raw.startswith(PREFIX) and raw.startswith(wanted, 73):
-            return (
-                "reordered",
-                number,
-                f"line {number} says seq {seq}, expected {position.seq}, which is in line {ahead}",
-            )
+        if raw.startswith(PREFIX) and raw.startswith(wanted, PREV_END):
+            return "reordered", number, f"{place}, which is in line {ahead}"
     missing = seq - position.seq
-    return (
-        "deleted",
-        number,
-        f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {number}: "
-        f"it says seq {seq}, expected {position.seq}",
-    )
+    return "deleted", number, f"{'1 line is' if missing == 1 else f'{missing} lines are'} missing: {place}"
 
 
 def find_head(fd: int, end: int, head: str) -> int:
@@ -207,9 +203,9 @@ def find_head(fd: int, end: int, head: str) -> int:
     return 0
 
 
-def _two_lines(fd: int, offset: int) -> tuple[bytes, bytes]:
+def _three_lines(fd: int, offset: int) -> tuple[bytes, bytes, bytes]:
     lines = _lines(fd, offset, os.fstat(fd).st_size)
-    return next(lines, b""), next(lines, b"")
+    return next(lines, b""), next(lines, b""), next(lines, b"")
 
 
 def _lines(fd: int, offset: int, end: int) -> Iterator[bytes]:

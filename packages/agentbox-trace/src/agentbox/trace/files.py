@@ -23,6 +23,8 @@ def create_file(name: str) -> int:
         fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
     except OSError as error:
         raise from_os(name, "the trace cannot be made", error) from None
+    except ValueError:
+        raise TraceError(f"{shown(name)}: cannot be made: its name holds a NUL byte", code="io") from None
     try:
         _claim(fd, name)
         facts = os.fstat(fd)
@@ -64,10 +66,10 @@ def open_trace(path: str | os.PathLike[str]) -> int:
     name = os.fspath(path)
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError):
-            raise TraceError(f"{shown(name)}: cannot be opened: {str(error).lower()}", code="io") from None
+    except OSError as error:
         raise from_os(name, "cannot be opened", error) from None
+    except ValueError:
+        raise TraceError(f"{shown(name)}: cannot be opened: its name holds a NUL byte", code="io") from None
     kind = os.fstat(fd).st_mode
     if stat.S_ISREG(kind):
         return fd

@@ -47,6 +47,8 @@ def walk_together(
 ) -> Walk:
     """Do what `walk` does, with up to `processes` processes, this one included."""
     starts = _starts(fd, position.offset, end, processes)
+    if not starts:
+        return walk(fd, position, end, blobs=blobs, progress=progress)
     workers: list[_Worker] = []
     try:
         try:
@@ -57,7 +59,7 @@ def walk_together(
         share = len(workers) + 1
         first = position.offset
         report = None if progress is None else lambda done: progress(first + (done - first) * share)
-        walk(fd, position, starts[0] if starts else end, blobs=blobs, progress=report)
+        walk(fd, position, starts[0], blobs=blobs, progress=report)
         for worker in workers:
             if position.bad or position.rest or not worker.join(position):
                 walk(fd, position, end, blobs=blobs, progress=progress)

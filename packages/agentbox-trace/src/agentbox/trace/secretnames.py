@@ -43,6 +43,7 @@ _MEMBERS = frozenset(
         "client_secret",
         "credential",
         "credentials",
+        "cookies",
         "csrf_token",
         "encryption_key",
         "id_token",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from .blobs import check_blob
-from .chain import SEAL_TAIL, SHA, ZERO, is_hash, seal_holds
+from .chain import MAX_LINE, SEAL_TAIL, SHA, START, ZERO, is_hash, seal_holds
 from .diagnose import after_seal, check_start, diagnose, find_head
 from .errors import TraceError, from_os, shown
 from .files import open_trace
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .diagnose import Finding
 
-_START = 1 << 20  # the first bytes that must hold line 0 for its format to be read
+_START = 1 << 16  # bytes that hold line 0 of nearly every trace
 
 
 def verify(
@@ -100,7 +100,7 @@ class _Check:
         # (1) There is something, and it begins like a trace.
         if not self.size:
             return Report(self.name, "empty", "the file is empty, expected at least a run.start")
-        found = check_start(os.pread(self.fd, _START, 0))
+        found = check_start(self._first_line())
         if found is not None:
             return self._failed(found, Walk(0, ZERO, 0))
         # (2) Every line carries the hash of the line before and the next number.
@@ -145,6 +145,15 @@ class _Check:
         if self.head is not None and position.head != self.head:
             return self._failed(self._head_fault(position), position)
         return self._passed(position)
+
+    def _first_line(self) -> bytes:
+        """Return the first bytes, the whole first line among them if the file begins like a trace."""
+        size = _START
+        while True:
+            data = os.pread(self.fd, size, 0)
+            if b"\n" in data or len(data) < size or size > MAX_LINE or not data.startswith(START):
+                return data
+            size *= 8
 
     def _seal_fault(self, position: Walk, counted: bool) -> Finding | None:
         raw = self._last_line(position)

@@ -104,11 +104,9 @@ def _fast(position: Walk, lines: list[bytes], size: int, blobs: bool) -> bool:
     """
     seq = position.seq
     hashes = [sha256(line).hexdigest() for line in lines]
-    wanted = [position.head] * (2 * len(lines))
-    wanted[2::2] = hashes[:-1]
-    wanted[1::2] = _numbers(seq, len(lines))
+    before = hashes[-2] if len(hashes) > 1 else position.head
     end = 82 + len(str(seq))
-    if (_STEP + "".join(wanted))[: -len(_STEP)].encode("ascii") != b"".join([line[:end] for line in lines]):
+    if _prefixes(position.head, hashes, seq) != b"".join([line[:end] for line in lines]):
         return False
     kind = end + _TS
     tally = Counter([line[kind : kind + _KIND] for line in lines])
@@ -118,25 +116,30 @@ def _fast(position: Walk, lines: list[bytes], size: int, blobs: bool) -> bool:
         position.seal = seq + next(i for i, line in enumerate(lines) if line.startswith(SEAL_MARK, kind + 1))
     if blobs:
         _note_blobs(position, lines, seq)
-    position.before = wanted[-2]
+    position.before = before
     position.head = hashes[-1]
     position.seq = seq + len(lines)
     position.offset += size
     return True
 
 
-def _numbers(seq: int, count: int) -> list[str]:
-    """Return `","seq":N,{"prev":"` for `count` numbers from `seq` on, joined from cached ends because formatting
-    each would cost as much as hashing."""
-    out: list[str] = []
-    end = seq + count
-    while seq < end:
-        high, low = divmod(seq, 1000)
-        step = min(1000 - low, end - seq)
-        start, tails = ('","seq":' + str(high), _TAILS) if high else ('","seq":', _SMALL)
-        out += [start + tail for tail in tails[low : low + step]]
-        seq += step
-    return out
+def _prefixes(head: str, hashes: list[str], seq: int) -> bytes:
+    """Return all prefixes that lines with these hashes must have, joined from pieces that are the same for a thousand
+    numbers, because formatting each would cost as much as hashing."""
+    count = len(hashes)
+    pieces = [head] * (3 * count)
+    pieces[3::3] = hashes[:-1]
+    at = 0
+    while at < count:
+        high, low = divmod(seq + at, 1000)
+        step = min(1000 - low, count - at)
+        start, tails = (f'","seq":{high}', _TAILS) if high else ('","seq":', _SMALL)
+        pieces[3 * at + 1 : 3 * (at + step) : 3] = [start] * step
+        pieces[3 * at + 2 : 3 * (at + step) : 3] = tails[low : low + step]
+        at += step
+    pieces[0] = _STEP + head
+    pieces[-1] = pieces[-1][: -len(_STEP)]
+    return "".join(pieces).encode("ascii")
 
 
 def _tally(position: Walk, tally: dict[bytes, int]) -> bool:
