@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Sandbox:
-    """`fake(code)` runs code that speaks the channel itself (no guard), `start` gives the process, `python` a real agent."""
+    """`fake(code)` runs code that speaks the channel itself, `start` gives its process, `python` runs a real agent."""
 
     def __init__(self, folder):
         self.folder = folder

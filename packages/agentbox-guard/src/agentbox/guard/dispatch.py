@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentbox.guard.session import Session
 
 _PATHS = ("path", "to", "file", "cwd")
+_LONGEST, _MOST_WORDS = 4096, 64
 _PLAIN_WELCOME = channel.welcome("sdk", {})
 
 
@@ -76,6 +77,8 @@ class Dispatcher:
         process = self._process(connection, kind)
         if kind == "armed":
             process.armed = True
+            if "thread" in line:
+                process.lane(line["thread"])  # the main thread, which is lane P.0
             self.armed.add(process.pid)
             self._introduce(process)
             return
@@ -241,11 +244,13 @@ class Dispatcher:
             answer(_error("usage", str(error)))
             return
         except EffectDenied as error:
-            self._session.deny(_public(event), error.denial)
-            answer(_error("denied", denial_text(error.denial, self._desk.policy.name), errno=errno.EACCES))
+            event.args = _shown(_bounded(event.args), self._desk.private)
+            self._session.deny(event, error.denial)
+            answer(self._denied(error.denial))
             return
         except OSError as error:
-            answer(_error("os", error.strerror or str(error), errno=error.errno or errno.EIO))
+            filename = error.filename if type(error.filename) is str else None
+            answer(_error("os", error.strerror or str(error), errno=error.errno or errno.EIO, filename=filename))
             return
         event.args = args
         for denial in context.denials:
@@ -295,15 +300,18 @@ class Dispatcher:
         """
         denials = [*context.denials]
         if isinstance(outcome, EffectDenied):
-            text = denial_text(outcome.denial, self._desk.policy.name)
             denials.append(outcome.denial)
-            outcome = _error("denied", text, errno=errno.EACCES)
+            outcome = self._denied(outcome.denial)
         elif isinstance(outcome, Exception):
             raise outcome
         result: dict[str, Any] = dict(outcome)
         if denials:
             result["denied"] = [{name: getattr(denial, name) for name in Denial.__slots__} for denial in denials]
         return result
+
+    def _denied(self, denial: Denial) -> dict[str, Any]:
+        text = denial_text(denial, self._desk.policy.name)
+        return _error("denied", text, errno=errno.EACCES, target=denial.target, rule=denial.rule, fix=denial.fix)
 
     def _repeat_denials(self, event: Event, result: dict[str, Any]) -> None:
         for facts in result.get("denied", ()):
@@ -328,11 +336,26 @@ def _shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
     return args
 
 
-def _error(kind: str, text: str, **more: int) -> dict[str, Any]:
+def _error(kind: str, text: str, **more: int | str | None) -> dict[str, Any]:
     return {"error": {"type": kind, "text": text, **more}}
 
 
+def _bounded(args: dict[str, Any]) -> dict[str, Any]:
+    """What a refused call's unchecked args tell in the trace: short texts, numbers and words, no bodies."""
+    found: dict[str, Any] = {}
+    for name, value in list(args.items())[:_MOST_WORDS]:
+        if type(value) is str:
+            found[name[:_LONGEST]] = value[:_LONGEST]
+        elif value is None or type(value) in (int, float, bool):
+            found[name[:_LONGEST]] = value
+        elif type(value) is list:
+            found[name[:_LONGEST]] = [word[:_LONGEST] for word in value[:_MOST_WORDS] if type(word) is str]
+    return found
+
+
 def _public(event: Event) -> Event:
-    """The event as a session may see it: members that start with `_` are for the supervisor's own use."""
+    """The event as a session records it: members that start with `_` are apart, in `private`."""
     args = {name: value for name, value in event.args.items() if not name.startswith("_")}
-    return Event(event.op, args, lane=event.lane, pid=event.pid, src=event.src, site=event.site)
+    public = Event(event.op, args, lane=event.lane, pid=event.pid, src=event.src, site=event.site)
+    public.private = {name: value for name, value in event.args.items() if name.startswith("_")}
+    return public

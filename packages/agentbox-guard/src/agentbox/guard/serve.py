@@ -127,7 +127,8 @@ def explain(error: Exception) -> Failure:
         return Failure(error.report, error.status)
     if isinstance(error, TraceError):
         text = f"{error}; the agent was ended, because nothing may happen unrecorded"
-        return Failure(text, TRACE_LOST, hint=error.hint, trace_lost=True)
+        lost = error.code in ("full", "io", "changed")
+        return Failure(text, TRACE_LOST if lost else GuardFailed.status, hint=error.hint, trace_lost=lost)
     if isinstance(error, GuardError):
         return Failure(str(error), error.status, hint=error.hint)
     where = error.__traceback__

@@ -65,9 +65,12 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """One thing that happened in the agent: `op`, `args`, where (`lane`, `pid`, `site`) and who says so (`src`)."""
+    """One thing that happened in the agent: `op`, `args`, where (`lane`, `pid`, `site`) and who says so (`src`).
 
-    __slots__ = ("args", "lane", "op", "pid", "site", "src")
+    `private` holds what the supervisor knows of an effect beyond what is recorded (`_path` as it is on disk, `_data` to write).
+    """
+
+    __slots__ = ("args", "lane", "op", "pid", "private", "site", "src")
 
     def __init__(
         self, op: str, args: dict[str, Any], *, lane: str = "0.0", pid: int = 0, src: str = "guard", site: str = ""
@@ -78,6 +81,7 @@ class Event:
         self.pid = pid
         self.src = src
         self.site = site
+        self.private: dict[str, Any] = {}
 
 
 class Denial:
