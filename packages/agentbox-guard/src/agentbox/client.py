@@ -266,7 +266,7 @@ def _task() -> int | None:
         import weakref
 
         _task_numbers = weakref.WeakKeyDictionary()
-        _task_numbers.count = 0
+        _task_numbers.count = -1
     number: int | None = _task_numbers.get(task)
     if number is None:
         _task_numbers.count = number = _task_numbers.count + 1

@@ -27,7 +27,7 @@ class Process:
     session knows it.
     """
 
-    __slots__ = ("armed", "executable", "number", "parent", "pid", "runtime", "tasks", "threads", "told", "version")
+    __slots__ = ("armed", "executable", "number", "parent", "pid", "runtime", "threads", "told", "version")
 
     def __init__(self, number: int, pid: int) -> None:
         self.number = number
@@ -39,14 +39,11 @@ class Process:
         self.executable = ""
         self.parent: int | None = None
         self.threads: dict[int, int] = {}
-        self.tasks: dict[object, int] = {}
 
-    def lane(self, thread: int, task: object = None) -> str:
-        """The lane of a thread (its raw ident) and, for an asyncio task of the SDK, of the task (its raw name)."""
+    def lane(self, thread: int, task: int | None = None) -> str:
+        """The lane of a thread (its raw ident) and, for an asyncio task, of the task (the SDK's own number for it)."""
         number = self.threads.setdefault(thread, len(self.threads))
-        if task is None:
-            return f"{self.number}.{number}"
-        return f"{self.number}.{number}.{self.tasks.setdefault(task, len(self.tasks))}"
+        return f"{self.number}.{number}" if task is None else f"{self.number}.{number}.{task}"
 
 
 class Processes:

@@ -92,8 +92,11 @@ def _prefix() -> str:
 def _remove_if_dead(path: str) -> None:
     try:
         info = os.lstat(path)
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-            return
+    except OSError:
+        return  # another run has removed it by now
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        return
+    try:
         lock = os.open(path + "/lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         import time

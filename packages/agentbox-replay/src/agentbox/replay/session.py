@@ -155,7 +155,7 @@ class ReplaySession:
 
     def _write(self, event: Event) -> None:
         """Put what the SDK would have written where the agent may read it itself: never into the real tree."""
-        private = getattr(event, "private", None)
+        private = event.private
         if not private:
             return  # a supervisor that keeps the content to itself: the agent then sees what the recorded run left
         path, data = private["_path"], private["_data"]

@@ -11,6 +11,7 @@ import _imp
 import _json
 import posix
 import sys
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         sys.audit(probe)
     except OSError as error:
         if error.strerror == probe:
-            tell_armed(link[1], b'{"t":"armed"}\n')
+            tell_armed(link[1], b'{"t":"armed","thread":%d}\n' % get_ident())
             extend_path(environ)
             return None
     return "an audit hook that was there first keeps others out (PEP 578)"

@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.events.files import check_file, judge_file, shown
     from agentbox.guard.python.report import Refusal, inquire, refuse
     from agentbox.guard.python.resolve import exact_text, resolve
 
@@ -48,15 +47,10 @@ def on_unix(
     *,
     exact_text=exact_text,
     resolve=resolve,
-    judge_file=judge_file,
-    check_file=check_file,
     inquire=inquire,
     refuse=refuse,
-    shown=shown,
     channel="",
     owned=(frozenset(), ()),
-    type=type,
-    int=int,
     bytes=bytes,
     isinstance=isinstance,
     bytearray=bytearray,
@@ -75,8 +69,6 @@ def on_unix(
         return refuse(op, {"path": text}, "net", "unix:" + text, "its links lead in a circle", None)
     if path.startswith(owned[1]):
         return None
-    if op == "net.bind" and type(judge_file("write", path)) is int:
-        return check_file(op, "write", path, {"path": shown(path)})
     return inquire(op, {"path": path}, path)
 
 
