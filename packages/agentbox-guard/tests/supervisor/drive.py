@@ -26,8 +26,27 @@ class Fake:
         return {"FAKE_SEED": str(hash_seed)}
 
 
+def faulty(kind):
+    """A factory of sessions whose `observe` goes wrong in one of three ways."""
+    from agentbox.guard.record import RecordSession
+    from agentbox.guard.session import EndRun
+
+    class Faulty(RecordSession):
+        def observe(self, event):
+            raise {"end": EndRun(3, "first line\nsecond line"), "defect": RuntimeError("boom")}[kind]
+
+        def consult(self, event):
+            return {"allow": False, "text": "served", "errno": 111} if event.op == "net.connect" else None
+
+    return lambda options, rundir: Faulty(options, {})
+
+
 def main():
     wish = json.loads(sys.argv[1])
+    if "hello_timeout" in wish:
+        from agentbox.guard import serve
+
+        serve.HELLO_TIMEOUT = wish["hello_timeout"]
 
     with open("agentbox.policy", "w", encoding="utf-8") as file:
         file.write(wish["policy"])
@@ -47,7 +66,7 @@ def main():
         runtimes=(Fake(wish.get("arms", True)),) if wish.get("fake", True) else (),
     )
     try:
-        return run(options)
+        return run(options, faulty(wish["faulty"]) if "faulty" in wish else None)
     except (GuardError, TraceError) as error:
         say(f"{error}" + (f" ({error.hint})" if error.hint else ""))
         return getattr(error, "status", 73)

@@ -338,3 +338,75 @@ def test_the_final_state_of_written_files_is_recorded(sandbox):
     states = {e["args"]["path"].rpartition("/")[2]: e["args"]["sha256"] for e in done.of(op="fs.state")}
     assert states == {"b": "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753", "c": "absent"}
     assert done.of(op="fs.write")[-1]["args"]["path"] == "$TMPDIR/x"
+
+
+def test_a_guard_that_does_not_come_up_in_time_is_ended(sandbox):
+    """A process that connects and then hangs is not waited for without end."""
+    done = sandbox.fake("Link(); time.sleep(60)", hello_timeout=0.5)
+    assert done.status == 70 and done.said("did not come up in the agent within 0.5 seconds")
+
+
+def test_a_session_that_ends_the_run_is_obeyed(sandbox):
+    """Its status stands, its report is said line by line, every process is ended."""
+    done = sandbox.fake("Link().armed().event('fs.read', path='/x'); time.sleep(60)", faulty="end")
+    assert done.status == 3 and done.said("first line") and done.said("second line")
+    assert done.trace[-1]["args"]["failure"] == "first line"
+
+
+def test_a_session_may_answer_in_the_systems_place(sandbox):
+    """What `consult` returns goes to the agent, and nothing is observed."""
+    done = sandbox.fake(
+        "print(Link().armed().ask('net.connect', family='inet', address='127.0.0.1', port=1)['text'])",
+        policy="net: 127.0.0.1\n",
+        faulty="end",
+    )
+    assert done.out == "served\n" and done.status == 0 and done.of("observe") == []
+
+
+def test_a_defect_ends_the_run_in_one_line(sandbox):
+    """No traceback, the place is named, the agent does not outlive it; AGENTBOX_DEBUG=1 shows more."""
+    code = "Link().armed().event('fs.read', path='/x'); time.sleep(60)"
+    done = sandbox.fake(code, faulty="defect")
+    assert done.status == 70 and done.said("RuntimeError: boom") and "Traceback" not in done.err
+    sandbox.environ["AGENTBOX_DEBUG"] = "1"
+    assert "Traceback" in sandbox.fake(code, faulty="defect").err
+
+
+def test_an_effect_under_way_is_recorded_when_the_agent_ends(sandbox):
+    """Its intent is there already; its result follows though nobody waits for it, and the program is ended."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        link.send({"t": "call", "id": 1, "op": "proc.run", "args": {"argv": ["sleep", "60"]}, "thread": 1})
+        Link(resume=True).ask("net.connect", path="/nowhere")
+        """,
+        policy="exec: sleep\n",
+    )
+    assert done.status == 0
+    assert done.of(op="effect.begin") and done.of("effect", "proc.run")[0]["result"]["status"] == 137
+
+
+def test_programs_of_the_sdk_have_limits(sandbox):
+    """Input goes in, both outputs come out, a timeout and too much output end the program and what it started."""
+    done = sandbox.python(
+        """
+        import agentbox.client as box
+        print(box.run(["sh", "-c", "cat; echo err >&2; exit 3"], input="in"))
+        try: box.run(["sh", "-c", "sleep 60 & wait"], timeout=0.3)
+        except OSError as error: print(error.errno)
+        """,
+        policy="exec: sh\n",
+    )
+    assert "status 3" in done.out and done.out.splitlines()[1] == "110", done.out + done.err
+    assert not done.said("outlived")
+
+
+def test_a_refused_call_leaves_no_body_in_the_trace(sandbox):
+    """However large the text was that the agent wanted to write."""
+    done = sandbox.fake(
+        """
+        answer = Link().armed().call("fs.write", path="/etc/x", data={"text": "x" * 2_000_000})
+        print(answer["error"]["type"], answer["error"]["target"])
+        """
+    )
+    assert done.out == "denied /etc/x\n" and done.of("deny")[0]["args"] == {"path": "/etc/x"}
