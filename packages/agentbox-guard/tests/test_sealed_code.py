@@ -31,7 +31,11 @@ def test_every_name_is_a_parameter(name: str) -> None:
     found = functions(compile(path.read_text(), str(path), "exec"))
     assert found, "a sealed module without functions would make this test empty"
     for function in found:
-        outside = {f"{function.co_name}: {i.opname} {i.argval}" for i in dis.get_instructions(function) if i.opname in READS_OUTSIDE}
+        outside = {
+            f"{function.co_name}: {i.opname} {i.argval}"
+            for i in dis.get_instructions(function)
+            if i.opname in READS_OUTSIDE
+        }
         assert not outside
 
 

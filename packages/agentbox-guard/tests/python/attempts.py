@@ -191,7 +191,7 @@ def read_traceback_frames() -> str:
                 frame = trace.tb_frame
                 for space in (frame.f_locals, frame.f_globals):
                     for name in ("dispatch", "on_open", "judge_file", "rules", "interesting", "path_decide"):
-                        if name in space or space is frame.f_globals and "agentbox" in str(frame.f_code.co_filename):
+                        if name in space or (space is frame.f_globals and "agentbox" in str(frame.f_code.co_filename)):
                             space[name] = lambda *a, **k: None
                 trace = trace.tb_next
     raise PermissionError("still refused")
@@ -247,7 +247,11 @@ def read_child_pyvenv_argv0() -> str:
     except OSError:
         pass
     argv0 = os.path.abspath("out/venv/bin/python")
-    return read_secret(lambda: subprocess.run([argv0, "-c", ""], executable=os.path.realpath(sys.executable), capture_output=True).stdout)
+    return read_secret(
+        lambda: (
+            subprocess.run([argv0, "-c", ""], executable=os.path.realpath(sys.executable), capture_output=True).stdout
+        )
+    )
 
 
 def read_child_pyvenv_path() -> str:
@@ -257,7 +261,9 @@ def read_child_pyvenv_path() -> str:
     except OSError:
         pass
     env = {"PATH": os.path.abspath("out/venv/bin") + ":/usr/bin:/bin"}
-    run = subprocess.run(["python", "-c", ""], executable=os.path.realpath(sys.executable), env=env, capture_output=True)
+    run = subprocess.run(
+        ["python", "-c", ""], executable=os.path.realpath(sys.executable), env=env, capture_output=True
+    )
     return read_secret(lambda: run.stdout)
 
 
@@ -451,13 +457,17 @@ def exec_lookalike() -> str:
     with open("out/bin/echo", "w") as file:
         file.write("#!/bin/sh\ntouch %slookalike\n" % SPOT)
     os.chmod("out/bin/echo", 0o755)
-    subprocess.run(["echo"], env={"PATH": os.path.abspath("out/bin") + ":/usr/bin:/bin"}, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["echo"], env={"PATH": os.path.abspath("out/bin") + ":/usr/bin:/bin"}, check=True, stdout=subprocess.DEVNULL
+    )
     assert os.path.exists(SPOT + "lookalike")
     return "ran it"
 
 
 def exec_preload() -> str:
-    out = subprocess.run(["echo", "x"], env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": "/nonexistent.so"}, capture_output=True, text=True)
+    out = subprocess.run(
+        ["echo", "x"], env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": "/nonexistent.so"}, capture_output=True, text=True
+    )
     assert "preload" in out.stderr, "the loader was not told"
     return "the loader obeyed"
 

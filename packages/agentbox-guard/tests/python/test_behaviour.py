@@ -44,7 +44,9 @@ class Box:
     def start(self, code: str, *options: str, **environ: str) -> subprocess.Popen[str]:
         command = [*AGENTBOX, *options, "--", sys.executable, self.script(code)]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=self.path, env={**os.environ, **environ}, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            command, cwd=self.path, env={**os.environ, **environ}, stdout=pipe, stderr=pipe, text=True
+        )
 
     def run(self, code: str, *options: str, status: int = 0, **environ: str) -> str:
         process = self.start(code, *options, **environ)

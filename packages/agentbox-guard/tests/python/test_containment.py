@@ -87,7 +87,12 @@ class Scene:
         """All attempts in one process, bare or behind `prefix`."""
         environ = dict(os.environ, SCENE=str(self.base), SCENE_PORT=str(self.port), SCENE_HIDDEN="hidden")
         done = subprocess.run(
-            [*prefix, sys.executable, "attempts.py", *names()], cwd=self.workspace, env=environ, capture_output=True, text=True, timeout=120
+            [*prefix, sys.executable, "attempts.py", *names()],
+            cwd=self.workspace,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         self.stderr = done.stderr
@@ -115,7 +120,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[An
 
 
 @pytest.fixture(scope="module")
-def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, dict[str, list[Any]], list[Any], list[dict[str, Any]]]]:
+def boxed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Scene, dict[str, list[Any]], list[Any], list[dict[str, Any]]]]:
     """The scene, the results inside, what was outside before, and the trace."""
     scene = Scene(tmp_path_factory.mktemp("boxed"))
     try:
@@ -125,8 +132,6 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, dic
         yield scene, results, before, entries
     finally:
         scene.close()
-
-
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in ("read_facade_defaults",)])
@@ -157,7 +162,10 @@ def test_denials_say_op_target_and_the_line_that_would_allow(boxed: Any) -> None
         "fs.truncate", "net.connect", "net.bind", "net.send", "net.resolve", "proc.exec", "proc.signal", "code.load",
     }  # fmt: skip
     secret = str(boxed[0].base / "private/secret.txt")
-    assert any(entry["op"] == "fs.read" and entry["args"]["path"] == secret and entry["fix"] == f"read: {secret}" for entry in denials)
+    assert any(
+        entry["op"] == "fs.read" and entry["args"]["path"] == secret and entry["fix"] == f"read: {secret}"
+        for entry in denials
+    )
     assert all(entry["reason"] for entry in denials)
 
 

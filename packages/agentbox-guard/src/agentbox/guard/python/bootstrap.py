@@ -47,7 +47,11 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
                 events[name[7:]] = space.pop("EVENTS")
     finally:
         sys.dont_write_bytecode = writes
-    loaded = [name for name in space["REFUSED"] if name in sys.modules and name not in ("posix", "_posixsubprocess", "_signal")]
+    loaded = [
+        name
+        for name in space["REFUSED"]
+        if name in sys.modules and name not in ("posix", "_posixsubprocess", "_signal")
+    ]
     if loaded:
         return f"the module {loaded[0]} was loaded before the guard, by a .pth file of this Python"
     probe = "agentbox.probe." + posix.urandom(8).hex()
@@ -92,7 +96,13 @@ def bind(space: dict[str, Any], values: dict[str, Any]) -> None:
 def scanner() -> Any:
     """The C JSON scanner, without importing json (7 ms); its messages on bad input are json's own."""
     context = type(sys.implementation)(
-        strict=True, object_hook=None, object_pairs_hook=None, parse_float=float, parse_int=int, parse_constant=None, memo={}
+        strict=True,
+        object_hook=None,
+        object_pairs_hook=None,
+        parse_float=float,
+        parse_int=int,
+        parse_constant=None,
+        memo={},
     )
     return _json.make_scanner(context)
 
@@ -124,9 +134,18 @@ def libraries(resolve: Any) -> list[str]:
     A project's own folder that a .pth file puts on the path (an editable install) is not among them: the policy speaks of that.
     """
     roots = {posix_dir(external.__dict__.get("__file__") or sys.modules["os"].__file__)}
-    homes = tuple(home.rstrip("/") + "/" for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix} if home != "/usr")
+    homes = tuple(
+        home.rstrip("/") + "/"
+        for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+        if home != "/usr"
+    )
     for entry in sys.path[1:]:
-        if entry.startswith(homes) or "/site-packages" in entry or "/dist-packages" in entry or entry.startswith("/usr/lib/python3"):
+        if (
+            entry.startswith(homes)
+            or "/site-packages" in entry
+            or "/dist-packages" in entry
+            or entry.startswith("/usr/lib/python3")
+        ):
             roots.add(entry)
     files = {sys.executable, posix_dir(sys.executable) + "/pyvenv.cfg", sys.prefix + "/pyvenv.cfg"}
     return [path for path in {resolve(entry, True) for entry in roots | files if entry} if path and path.count("/") > 1]
@@ -141,10 +160,20 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
     """The values of all keyword defaults that depend on this run, by parameter name."""
     policy = welcome["policy"]
     library = libraries(space["resolve"])
-    own = [here.rpartition("/")[0].rpartition("/")[0], *([] if not welcome.get("engine") else [posix_dir(posix_dir(posix_dir(welcome["engine"])))])]
+    own = [
+        here.rpartition("/")[0].rpartition("/")[0],
+        *([] if not welcome.get("engine") else [posix_dir(posix_dir(posix_dir(welcome["engine"])))]),
+    ]
     private = [(name, tree, tree + "/") for name, tree in welcome["writable"].items()]
-    homes = [home for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, posix_dir(sys.executable)} if home not in ("/", "/usr", "/usr/local")]
-    hidden, sealed = welcome["hidden"], [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)]
+    homes = [
+        home
+        for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, posix_dir(sys.executable)}
+        if home not in ("/", "/usr", "/usr/local")
+    ]
+    hidden, sealed = (
+        welcome["hidden"],
+        [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)],
+    )
     ancestors = set()
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):
@@ -201,7 +230,20 @@ def install(space: dict[str, Any]) -> None:
     import _socket
     import os
 
-    for name in ("open", "mkfifo", "mknod", "chroot", "unshare", "setns", "putenv", "unsetenv", "execv", "execve", "posix_spawn", "posix_spawnp"):
+    for name in (
+        "open",
+        "mkfifo",
+        "mknod",
+        "chroot",
+        "unshare",
+        "setns",
+        "putenv",
+        "unsetenv",
+        "execv",
+        "execve",
+        "posix_spawn",
+        "posix_spawnp",
+    ):
         old = getattr(posix, name, None)
         if old is not None:
             new = disguise(space["os_" + name], old)
@@ -212,8 +254,13 @@ def install(space: dict[str, Any]) -> None:
                     capability.add(new)
     for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo"):
         setattr(_socket, name, disguise(space[name], getattr(_socket, name)))
-    methods = {name: disguise(space["socket_" + name], getattr(_socket.socket, name)) for name in ("connect", "connect_ex", "bind", "sendto", "listen")}
-    _socket.socket = _socket.SocketType = type("socket", (_socket.socket,), {"__slots__": (), "__module__": "_socket", **methods})  # type: ignore[misc]
+    methods = {
+        name: disguise(space["socket_" + name], getattr(_socket.socket, name))
+        for name in ("connect", "connect_ex", "bind", "sendto", "listen")
+    }
+    _socket.socket = _socket.SocketType = type(
+        "socket", (_socket.socket,), {"__slots__": (), "__module__": "_socket", **methods}
+    )  # type: ignore[misc]
     _posixsubprocess.fork_exec = disguise(space["fork_exec"], _posixsubprocess.fork_exec)
     if hasattr(_signal, "pidfd_send_signal"):
         _signal.pidfd_send_signal = disguise(space["pidfd_send_signal"], _signal.pidfd_send_signal)

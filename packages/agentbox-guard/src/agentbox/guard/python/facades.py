@@ -11,7 +11,7 @@ import _signal
 import _socket
 import os
 import posix
-from errno import EACCES, EISDIR, ENOENT
+from errno import EACCES, ENOENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def stop(refusal: Refusal | None, *, OSError=OSError) -> None:
         raise OSError(*refusal) if refusal[2] is not None else OSError(refusal[0], refusal[1])
 
 
-def plain_path(path: Any, *, fspath=posix.fspath, exact_text=exact_text, isinstance=isinstance, str=str, TypeError=TypeError) -> str:
+def plain_path(
+    path: Any, *, fspath=posix.fspath, exact_text=exact_text, isinstance=isinstance, str=str, TypeError=TypeError
+) -> str:
     """What the caller means by a path, converted once; from here on it cannot change."""
     text = exact_text(fspath(path))
     if text is None:
@@ -66,7 +68,16 @@ def os_open(
         raise
 
 
-def os_mkfifo(path: Any, mode: int = 0o666, *, dir_fd: int | None = None, real=posix.mkfifo, on_single=on_single, stop=stop, plain_path=plain_path) -> None:
+def os_mkfifo(
+    path: Any,
+    mode: int = 0o666,
+    *,
+    dir_fd: int | None = None,
+    real=posix.mkfifo,
+    on_single=on_single,
+    stop=stop,
+    plain_path=plain_path,
+) -> None:
     """Create a "fifo" (a POSIX named pipe)."""
     try:
         path = plain_path(path)
@@ -77,7 +88,15 @@ def os_mkfifo(path: Any, mode: int = 0o666, *, dir_fd: int | None = None, real=p
 
 
 def os_mknod(
-    path: Any, mode: int = 0o600, device: int = 0, *, dir_fd: int | None = None, real=posix.mknod, on_single=on_single, stop=stop, plain_path=plain_path
+    path: Any,
+    mode: int = 0o600,
+    device: int = 0,
+    *,
+    dir_fd: int | None = None,
+    real=posix.mknod,
+    on_single=on_single,
+    stop=stop,
+    plain_path=plain_path,
 ) -> None:
     """Create a node in the file system."""
     try:
@@ -95,7 +114,9 @@ def os_chroot(path: Any, *, refuse=refuse, stop=stop) -> None:
 
 def os_unshare(flags: int, *, refuse=refuse, stop=stop) -> None:
     """Refused: it would change what every path means."""
-    stop(refuse("code.load", {"name": "os.unshare"}, "code", "os.unshare", "it would change what every path means", None))
+    stop(
+        refuse("code.load", {"name": "os.unshare"}, "code", "os.unshare", "it would change what every path means", None)
+    )
 
 
 def os_setns(fd: int, nstype: int = 0, *, refuse=refuse, stop=stop) -> None:
@@ -112,7 +133,9 @@ def extra_path(value: str, shim: str) -> str:
     return ":".join(kept)
 
 
-def with_required(pairs: list[tuple[str, str]], *, required=(), extra_path=extra_path, EXTRA_PATH=EXTRA_PATH) -> dict[str, str]:
+def with_required(
+    pairs: list[tuple[str, str]], *, required=(), extra_path=extra_path, EXTRA_PATH=EXTRA_PATH
+) -> dict[str, str]:
     """An environment with what every guarded child must carry.
 
     The caller's own PYTHONPATH goes by another name: modules found there before the guard is live (`encodings`) would run without it.
@@ -128,7 +151,17 @@ def with_required(pairs: list[tuple[str, str]], *, required=(), extra_path=extra
     return found
 
 
-def os_putenv(name: Any, value: Any, /, *, real=posix.putenv, required=(), plain_path=plain_path, extra_path=extra_path, EXTRA_PATH=EXTRA_PATH) -> None:
+def os_putenv(
+    name: Any,
+    value: Any,
+    /,
+    *,
+    real=posix.putenv,
+    required=(),
+    plain_path=plain_path,
+    extra_path=extra_path,
+    EXTRA_PATH=EXTRA_PATH,
+) -> None:
     """Change or add an environment variable. What children need for their own guard keeps its value in them."""
     text = plain_path(name)
     for fixed, content in required:
@@ -139,7 +172,9 @@ def os_putenv(name: Any, value: Any, /, *, real=posix.putenv, required=(), plain
     real(text, plain_path(value))
 
 
-def os_unsetenv(name: Any, /, *, real=posix.unsetenv, required=(), plain_path=plain_path, EXTRA_PATH=EXTRA_PATH) -> None:
+def os_unsetenv(
+    name: Any, /, *, real=posix.unsetenv, required=(), plain_path=plain_path, EXTRA_PATH=EXTRA_PATH
+) -> None:
     """Delete an environment variable. What children need for their own guard stays in them."""
     text = plain_path(name)
     for fixed, _ in required:
@@ -160,7 +195,9 @@ def environment(env: Any, *, plain_path=plain_path, with_required=with_required,
     return with_required(pairs)
 
 
-def arguments(argv: Any, *, plain_path=plain_path, isinstance=isinstance, list=list, tuple=tuple, TypeError=TypeError) -> list[str]:
+def arguments(
+    argv: Any, *, plain_path=plain_path, isinstance=isinstance, list=list, tuple=tuple, TypeError=TypeError
+) -> list[str]:
     """A program's arguments, made plain."""
     if not isinstance(argv, (list, tuple)):
         raise TypeError("agentbox: arguments must be a list or a tuple")
@@ -171,7 +208,16 @@ def arguments(argv: Any, *, plain_path=plain_path, isinstance=isinstance, list=l
 
 
 def os_execve(
-    path: Any, argv: Any, env: Any, *, real=posix.execve, plain_path=plain_path, arguments=arguments, environment=environment, isinstance=isinstance, int=int
+    path: Any,
+    argv: Any,
+    env: Any,
+    *,
+    real=posix.execve,
+    plain_path=plain_path,
+    arguments=arguments,
+    environment=environment,
+    isinstance=isinstance,
+    int=int,
 ) -> None:
     """Execute an executable path with arguments, replacing current process."""
     real(path if isinstance(path, int) else plain_path(path), arguments(argv), environment(env))
@@ -212,14 +258,27 @@ def spawn(
     return real(path, arguments(argv), environment(env), file_actions=actions, **options)
 
 
-def os_posix_spawn(path: Any, argv: Any, env: Any, /, *, spawn=spawn, plain_path=plain_path, getcwd=posix.getcwd, **options: Any) -> int:
+def os_posix_spawn(
+    path: Any, argv: Any, env: Any, /, *, spawn=spawn, plain_path=plain_path, getcwd=posix.getcwd, **options: Any
+) -> int:
     """Execute the program specified by path in a new process."""
     text = plain_path(path)
     return spawn(text if "/" in text else getcwd() + "/" + text, argv, env, options)
 
 
 def os_posix_spawnp(
-    path: Any, argv: Any, env: Any, /, *, spawn=spawn, plain_path=plain_path, search=None, posix=posix, access=posix.access, X_OK=posix.X_OK, **options: Any
+    path: Any,
+    argv: Any,
+    env: Any,
+    /,
+    *,
+    spawn=spawn,
+    plain_path=plain_path,
+    search=None,
+    posix=posix,
+    access=posix.access,
+    X_OK=posix.X_OK,
+    **options: Any,
 ) -> int:
     """Execute the program specified by path, found by PATH, in a new process."""
     text = plain_path(path)
@@ -295,7 +354,9 @@ def fork_exec(
         for name, value in environ.items():
             env_list.append(f"{name}={value}".encode("utf-8", "surrogateescape"))
         stop(on_exec(full, words, environ, folder))
-        return real(words, (given.encode("utf-8", "surrogateescape"),), close_fds, tuple(pass_fds), folder, env_list, *rest)
+        return real(
+            words, (given.encode("utf-8", "surrogateescape"),), close_fds, tuple(pass_fds), folder, env_list, *rest
+        )
     finally:
         real = None
 
@@ -384,19 +445,25 @@ def getaddrinfo(
     return found
 
 
-def gethostbyname(host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal, real=_socket.gethostbyname) -> str:
+def gethostbyname(
+    host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal, real=_socket.gethostbyname
+) -> str:
     """Return the IP address (a string of the form '255.255.255.255') for a host."""
     text = exact_text(host)
     return real(host) if text is None or text == "" or is_literal(text) else lookup(text, 0, "inet")[0]
 
 
-def gethostbyname_ex(host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal) -> tuple[str, list[str], list[str]]:
+def gethostbyname_ex(
+    host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal
+) -> tuple[str, list[str], list[str]]:
     """Return the true host name, a list of aliases, and a list of IP addresses, for a host."""
     text = exact_text(host) or "?"
     return (text, [], [text] if is_literal(text) else [*lookup(text, 0, "inet")])
 
 
-def gethostbyaddr(host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal) -> tuple[str, list[str], list[str]]:
+def gethostbyaddr(
+    host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal
+) -> tuple[str, list[str], list[str]]:
     """Return the true host name, a list of aliases, and a list of IP addresses. An address keeps its number: reverse look-ups leave the machine."""
     text = exact_text(host) or "?"
     return (text, [], [text] if is_literal(text) else [*lookup(text, 0, "any")])

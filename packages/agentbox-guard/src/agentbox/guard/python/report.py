@@ -43,7 +43,9 @@ def verdict_of(answer: dict[str, Any], path: str | None, *, EACCES=EACCES) -> Re
     return (answer.get("errno") or EACCES, answer.get("text") or "agentbox denied it", path)
 
 
-def inquire(op: str, args: dict[str, Any], path: str | None, *, ask=ask, site=site, hello="", verdict_of=verdict_of) -> Refusal | None:
+def inquire(
+    op: str, args: dict[str, Any], path: str | None, *, ask=ask, site=site, hello="", verdict_of=verdict_of
+) -> Refusal | None:
     """Have the supervisor decide and record; its refusal or None."""
     return verdict_of(ask(op, args, site(), hello), path)
 

@@ -16,7 +16,9 @@ MAX_LINKS = 40
 """As the kernel's own limit on symbolic links in one look-up (path_resolution(7))."""
 
 
-def exact_text(path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinstance, plain=str.__str__, join=bytes.__add__) -> str | None:
+def exact_text(
+    path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinstance, plain=str.__str__, join=bytes.__add__
+) -> str | None:
     """The characters that C code would use: an exact str, or None for what may answer differently twice (PathLike, buffers)."""
     if type(path) is not str:
         if isinstance(path, str):
@@ -29,7 +31,15 @@ def exact_text(path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinsta
 
 
 def resolve(
-    path: str, follow: bool, *, readlink=readlink, getcwd=getcwd, len=len, OSError=OSError, max_links=MAX_LINKS, EINVAL=EINVAL
+    path: str,
+    follow: bool,
+    *,
+    readlink=readlink,
+    getcwd=getcwd,
+    len=len,
+    OSError=OSError,
+    max_links=MAX_LINKS,
+    EINVAL=EINVAL,
 ) -> str | None:
     """The absolute path that `path` names now; the last component is followed when `follow`. None when it cannot be told (a loop)."""
     if path[:1] != "/":

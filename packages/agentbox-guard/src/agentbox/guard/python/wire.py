@@ -32,7 +32,9 @@ def scalar(value: Any, *, str=str, int=int, bool=bool, type=type, repr=int.__rep
     return "null"
 
 
-def members(args: dict[str, Any], cut: int, *, scalar=scalar, quote=quote, str=str, list=list, type=type, len=len) -> str:
+def members(
+    args: dict[str, Any], cut: int, *, scalar=scalar, quote=quote, str=str, list=list, type=type, len=len
+) -> str:
     """The members of a JSON object of plain values and lists of them; texts and lists longer than `cut` are cut and say so."""
     parts = []
     for name, value in args.items():

@@ -26,7 +26,9 @@ DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pt
 OWN_PROC_REFUSED = ("/mem", "/pagemap", "/clear_refs")
 HIDDEN_REASON = "it is agentbox's own record of this run, which no rule opens"
 FOREIGN_REASON = "the memory, environment and files of another process are open to no rule"
-FOREIGN_OPEN = frozenset(("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat"))
+FOREIGN_OPEN = frozenset(
+    ("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat")
+)
 """What a rule may open of another process's folder in /proc: numbers and names (proc(5))."""
 
 SEALED_REASON = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
@@ -228,7 +230,11 @@ def on_open(
     resolved = place(path, -1, not (flags & o_path and flags & 0o400000))
     if resolved is None:
         return unclear("fs.read", path)
-    writes = flags & accmode or flags & write_flags or (mode is not None and ("w" in mode or "a" in mode or "+" in mode or "x" in mode))
+    writes = (
+        flags & accmode
+        or flags & write_flags
+        or (mode is not None and ("w" in mode or "a" in mode or "+" in mode or "x" in mode))
+    )
     if writes:
         args: dict[str, Any] = {"path": shown(resolved), "flags": mode or octal(flags)}
         try:
@@ -448,5 +454,12 @@ def on_files(
     if event == "sqlite3.enable_load_extension" and not args[1]:
         return None
     if event[:7] == "sqlite3":
-        return refuse("code.load", {"name": event}, "code", event, "SQLite extensions are native code, which no guard can follow", None)
+        return refuse(
+            "code.load",
+            {"name": event},
+            "code",
+            event,
+            "SQLite extensions are native code, which no guard can follow",
+            None,
+        )
     return on_listing("fs.xattr", args[0])

@@ -16,8 +16,21 @@ if TYPE_CHECKING:
 EVENTS = (
     *("import", "object.__getattr__", "object.__setattr__", "object.__delattr__", "cpython.PyInterpreterState_New"),
     *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys._current_exceptions"),
-    *("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.cdata/buffer", "ctypes.call_function"),
-    *("ctypes.PyObj_FromPtr", "ctypes.string_at", "ctypes.wstring_at", "ctypes.addressof", "ctypes.create_string_buffer"),
+    *(
+        "ctypes.dlopen",
+        "ctypes.dlsym",
+        "ctypes.dlsym/handle",
+        "ctypes.cdata",
+        "ctypes.cdata/buffer",
+        "ctypes.call_function",
+    ),
+    *(
+        "ctypes.PyObj_FromPtr",
+        "ctypes.string_at",
+        "ctypes.wstring_at",
+        "ctypes.addressof",
+        "ctypes.create_string_buffer",
+    ),
     *("_posixsubprocess.fork_exec",),
 )
 REFUSED = {
@@ -82,7 +95,9 @@ def on_import(
             if judged == 0:
                 return None
             if type(judged) is str or type(judge_file("write", path)) is int:
-                reason = "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
+                reason = (
+                    "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
+                )
                 return refuse("code.load", {"path": path}, "code", path, reason, None)
             return witness("code.load", {"path": path}, path)
     elif type(name) is str:
@@ -99,9 +114,18 @@ def on_attribute(
     """Attributes of code: free for the agent's own functions. The guard's keyword defaults are its settings: neither read nor replaced."""
     if type(thing) is not FunctionType or thing.__globals__ is not ours:
         return None
-    if event == "object.__getattr__" and name != "__kwdefaults__":  # code is immutable and holds nothing; tracebacks need it
+    if (
+        event == "object.__getattr__" and name != "__kwdefaults__"
+    ):  # code is immutable and holds nothing; tracebacks need it
         return None
-    return refuse("code.load", {"name": "guard"}, "code", "the guard's own functions", "they are not the agent's to look into", None)
+    return refuse(
+        "code.load",
+        {"name": "guard"},
+        "code",
+        "the guard's own functions",
+        "they are not the agent's to look into",
+        None,
+    )
 
 
 def on_interpreter(

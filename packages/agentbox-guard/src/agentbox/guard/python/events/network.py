@@ -20,7 +20,12 @@ EVENTS = (
     *("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"),
     *("syslog.openlog", "syslog.syslog"),
 )
-OPS = {"socket.connect": "net.connect", "socket.bind": "net.bind", "socket.sendto": "net.send", "socket.sendmsg": "net.send"}
+OPS = {
+    "socket.connect": "net.connect",
+    "socket.bind": "net.bind",
+    "socket.sendto": "net.send",
+    "socket.sendmsg": "net.send",
+}
 LITERAL = frozenset("0123456789abcdefABCDEF:.%")
 FAMILY = RawSocket.family
 """The C slot: a socket subclass may answer anything for `.family`."""
@@ -28,17 +33,23 @@ FAMILY = RawSocket.family
 
 def is_literal(host: str, *, literal=LITERAL, set=frozenset) -> bool:
     """Whether C code takes `host` for an address rather than a name: digits and dots, or colons."""
-    return ":" in host or (host != "" and set(host) <= literal and host[-1:].isdigit() and host.replace(".", "").isdigit())
+    return ":" in host or (
+        host != "" and set(host) <= literal and host[-1:].isdigit() and host.replace(".", "").isdigit()
+    )
 
 
-def on_new(family: Any, kind: Any, proto: Any, *, refuse=refuse, unix=AF_UNIX, inet=AF_INET, inet6=AF_INET6) -> Refusal | None:
+def on_new(
+    family: Any, kind: Any, proto: Any, *, refuse=refuse, unix=AF_UNIX, inet=AF_INET, inet6=AF_INET6
+) -> Refusal | None:
     """`socket.__new__`: TCP, UDP and unix sockets only; -1 stands for a descriptor that exists already (socket(7))."""
     if family == -1 or family == unix:
         return None
     if (family == inet or family == inet6) and (kind == -1 or kind & 0xF in (1, 2)) and proto in (-1, 0, 6, 17):
         return None
     target = f"socket family {family} type {kind & 0xF} protocol {proto}"
-    return refuse("net.connect", {"address": target}, "net", target, "only TCP, UDP and unix sockets can be ruled", None)
+    return refuse(
+        "net.connect", {"address": target}, "net", target, "only TCP, UDP and unix sockets can be ruled", None
+    )
 
 
 def on_unix(
@@ -61,7 +72,9 @@ def on_unix(
     text = exact_text(address)
     if text is None or text == "":
         target = "unix:" + ("?" if text is None else "@")
-        return refuse(op, {"path": target}, "net", target, "an abstract unix socket belongs to nobody and cannot be ruled", None)
+        return refuse(
+            op, {"path": target}, "net", target, "an abstract unix socket belongs to nobody and cannot be ruled", None
+        )
     if text == channel and op == "net.connect":
         return None
     path = resolve(text, True)
@@ -97,7 +110,9 @@ def on_address(
     if family == unix:
         return on_unix(op, address)
     if family != inet and family != inet6:
-        return refuse(op, {"address": "?"}, "net", f"socket family {family}", "only TCP, UDP and unix sockets can be ruled", None)
+        return refuse(
+            op, {"address": "?"}, "net", f"socket family {family}", "only TCP, UDP and unix sockets can be ruled", None
+        )
     if type(address) is not tuple or len(address) < 2 or type(address[1]) is not int:
         return refuse(op, {"address": "?"}, "net", "?", "an address must be a plain (host, port) tuple", None)
     host = exact_text(address[0]) if type(address[0]) is str else None
@@ -106,11 +121,20 @@ def on_address(
     if host == "":
         host = "0.0.0.0" if family == inet else "::"
     if host == "<broadcast>" or not is_literal(host):
-        return refuse(op, {"host": host, "port": address[1]}, "net", host, "the name was resolved before the guard could see it", None)
+        return refuse(
+            op,
+            {"host": host, "port": address[1]},
+            "net",
+            host,
+            "the name was resolved before the guard could see it",
+            None,
+        )
     return inquire(op, {"family": "inet" if family == inet else "inet6", "address": host, "port": address[1]}, None)
 
 
-def on_lookup(event: str, host: Any, *, exact_text=exact_text, is_literal=is_literal, refuse=refuse, type=type, bytes=bytes) -> Refusal | None:
+def on_lookup(
+    event: str, host: Any, *, exact_text=exact_text, is_literal=is_literal, refuse=refuse, type=type, bytes=bytes
+) -> Refusal | None:
     """A look-up in C. Names go through the facades, which ask the supervisor; only literal addresses and "no host" pass here."""
     if host is None:
         return None
@@ -118,7 +142,14 @@ def on_lookup(event: str, host: Any, *, exact_text=exact_text, is_literal=is_lit
     if text is not None and (text == "" or is_literal(text)):
         return None
     name = text if text is not None else "?"
-    return refuse("net.resolve", {"host": name}, "net", name, f"{event} would ask the network itself", f"net: {name}" if text else None)
+    return refuse(
+        "net.resolve",
+        {"host": name},
+        "net",
+        name,
+        f"{event} would ask the network itself",
+        f"net: {name}" if text else None,
+    )
 
 
 def on_network(

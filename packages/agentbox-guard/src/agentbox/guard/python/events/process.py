@@ -20,11 +20,53 @@ EVENTS = (
     *("resource.prlimit", "fcntl.ioctl", "fcntl.fcntl"),
 )
 INJECTING = frozenset(
-    ("BASH_ENV", "ENV", "NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "PERLLIB", "RUBYOPT", "RUBYLIB", "GCONV_PATH", "LUA_INIT")
-    + ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_EDITOR")
-    + ("GIT_PAGER", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS", "SSH_ASKPASS", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR")
-    + ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "PYTHONHOME", "PYTHONSTARTUP")
-    + ("PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "PYTHONINSPECT", "PYTHONBREAKPOINT")
+    (
+        "BASH_ENV",
+        "ENV",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "PERL5OPT",
+        "PERL5LIB",
+        "PERLLIB",
+        "RUBYOPT",
+        "RUBYLIB",
+        "GCONV_PATH",
+        "LUA_INIT",
+    )
+    + (
+        "JAVA_TOOL_OPTIONS",
+        "_JAVA_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_EXEC_PATH",
+        "GIT_EDITOR",
+    )
+    + (
+        "GIT_PAGER",
+        "GIT_SEQUENCE_EDITOR",
+        "GIT_ASKPASS",
+        "SSH_ASKPASS",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_PROXY_COMMAND",
+        "GIT_TEMPLATE_DIR",
+    )
+    + (
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_PARAMETERS",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+    )
+    + (
+        "PYTHONUSERBASE",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONEXECUTABLE",
+        "PYTHONPLATLIBDIR",
+        "PYTHONINSPECT",
+        "PYTHONBREAKPOINT",
+    )
 )
 """Variables that make an allowed program load or run other code."""
 
@@ -85,13 +127,22 @@ def on_exec(
     """A program is about to start: plain values only; the supervisor resolves and decides. A missing file fails as it would without a guard."""
     text = exact_text(path) if path is not None else None
     if text is None:
-        return refuse("proc.exec", {"file": "?"}, "exec", "?", "a program must be given as a plain path, not as a descriptor or object", None)
+        return refuse(
+            "proc.exec",
+            {"file": "?"},
+            "exec",
+            "?",
+            "a program must be given as a plain path, not as a descriptor or object",
+            None,
+        )
     words = []
     if type(argv) is list or type(argv) is tuple:
         for word in argv:
             plain = exact_text(word)
             if plain is None:
-                return refuse("proc.exec", {"file": text}, "exec", text, "an argument is no plain text, so it could change", None)
+                return refuse(
+                    "proc.exec", {"file": text}, "exec", text, "an argument is no plain text, so it could change", None
+                )
             words.append(plain)
     if not words:
         return refuse("proc.exec", {"file": text}, "exec", text, "its arguments are no plain list", None)
@@ -101,7 +152,14 @@ def on_exec(
     if real is None or not access(full, x_ok):
         return (enoent, "No such file or directory", text)
     if real.startswith("/memfd:") or full.startswith(("/proc/", "/dev/fd/")):
-        return refuse("proc.exec", {"file": real, "argv": words}, "exec", real, "a program is started by its own path, not through a descriptor", None)
+        return refuse(
+            "proc.exec",
+            {"file": real, "argv": words},
+            "exec",
+            real,
+            "a program is started by its own path, not through a descriptor",
+            None,
+        )
     reason = child_environment(env)
     if reason is not None:
         return refuse("proc.exec", {"file": full, "argv": words}, "exec", full, reason, None)
@@ -109,7 +167,9 @@ def on_exec(
     return inquire("proc.exec", {"file": full, "argv": words, "cwd": here, "env_ok": True, "path": path}, full)
 
 
-def on_variable(name: Any, value: Any, *, required=(), injects=injects, exact_text=exact_text, refuse=refuse) -> Refusal | None:
+def on_variable(
+    name: Any, value: Any, *, required=(), injects=injects, exact_text=exact_text, refuse=refuse
+) -> Refusal | None:
     """putenv and unsetenv: what every child must carry stays, and nothing is set that would inject code into one."""
     text = exact_text(name)
     if text is None:
@@ -153,9 +213,25 @@ def on_process(
     if event[:6] == "fcntl.":
         number = args[1] & 0xFFFFFFFF if type(args[1]) is int else -1
         if event == "fcntl.ioctl" and (number in typing_ioctls or number == -1):
-            return refuse("code.load", {"name": "ioctl"}, "code", "ioctl TIOCSTI", "it would type into the terminal of whoever watches", None)
-        if number in (owner_ioctls if event == "fcntl.ioctl" else owner_fcntls) and not (type(args[2]) is int and args[2] == getpid()):
-            return refuse("proc.signal", {"target": "?"}, "signal", "F_SETOWN", "it would have the kernel signal another process", None)
+            return refuse(
+                "code.load",
+                {"name": "ioctl"},
+                "code",
+                "ioctl TIOCSTI",
+                "it would type into the terminal of whoever watches",
+                None,
+            )
+        if number in (owner_ioctls if event == "fcntl.ioctl" else owner_fcntls) and not (
+            type(args[2]) is int and args[2] == getpid()
+        ):
+            return refuse(
+                "proc.signal",
+                {"target": "?"},
+                "signal",
+                "F_SETOWN",
+                "it would have the kernel signal another process",
+                None,
+            )
         return None
     target = args[0]
     if type(target) is not int:
@@ -163,7 +239,14 @@ def on_process(
     if event == "resource.prlimit":
         if target == 0 or target == getpid():
             return None
-        return refuse("proc.signal", {"target": target}, "signal", f"process {target}", "its limits belong to another process", None)
+        return refuse(
+            "proc.signal",
+            {"target": target},
+            "signal",
+            f"process {target}",
+            "its limits belong to another process",
+            None,
+        )
     if event == "os.kill" and target == getpid():
         return None
     number = args[1] if type(args[1]) is int else -1
