@@ -113,6 +113,6 @@ def test_an_agent_cannot_name_a_blob(writer: TraceWriter) -> None:
     writer.seal(0, duration=0)
     report = verify(writer.path)
     assert report.ok, report.message
-    assert "1 bodies beside the trace have the hashes that name them" in report.proved
+    assert "all bodies beside the trace, 1, have the hashes that name them" in report.proved
     entries = list(read(writer.path))
     assert entries[1].args == args and entries[2].result == real

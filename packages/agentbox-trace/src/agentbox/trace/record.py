@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 FORMAT = "agentbox-trace/1"
 KINDS = ("meta", "effect", "observe", "deny")
 FIXED = ("prev", "seq", "ts", "kind", "op", "lane", "pid", "src", "args", "result")
-DENIAL = ("rule", "reason", "fix", "enforced")
 RESERVED = frozenset((*FIXED, "sha"))
 
 

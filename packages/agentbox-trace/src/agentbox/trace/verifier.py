@@ -273,7 +273,7 @@ class _Check:
         if not self.blobs:
             report.not_proved.append("bodies beside the trace were not checked")
         elif position.blobs:
-            report.proved.append(f"{len(position.blobs)} bodies beside the trace have the hashes that name them")
+            report.proved.append(f"all bodies beside the trace, {len(position.blobs)}, have the hashes that name them")
 
 
 def _may_name_blobs(fd: int, size: int) -> bool:
