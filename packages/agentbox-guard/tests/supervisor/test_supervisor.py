@@ -410,3 +410,29 @@ def test_a_refused_call_leaves_no_body_in_the_trace(sandbox):
         """
     )
     assert done.out == "denied /etc/x\n" and done.of("deny")[0]["args"] == {"path": "/etc/x"}
+
+
+def test_without_pidfds_the_end_of_the_agent_is_still_noticed(sandbox):
+    """Before Linux 5.3, or where a container forbids them, SIGCHLD tells."""
+    done = sandbox.fake("Link().armed(); time.sleep(0.2); sys.exit(6)", no_pidfd=True)
+    assert done.status == 6 and done.trace[-1]["op"] == "run.end"
+
+
+def test_a_bomb_of_processes_is_ended_with_the_agent(sandbox):
+    """Children that fork as fast as they can are all gone when the run is sealed."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        link.event("fs.read", path="/x")
+        for _ in range(30):
+            if os.fork() == 0:
+                Link(resume=True).event("fs.read", path="/x")
+                while True:
+                    if os.fork() == 0:
+                        time.sleep(0.05)
+                    else:
+                        os._exit(0)
+        """
+    )
+    assert done.status == 0 and done.trace[-1]["op"] == "run.end"
+    assert subprocess.run(["pgrep", "-f", str(sandbox.folder.parent / "agent.py")], capture_output=True).stdout == b""

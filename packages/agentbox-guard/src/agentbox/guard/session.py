@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 class Event:
     """One thing that happened in the agent: `op`, `args`, where (`lane`, `pid`, `site`) and who says so (`src`).
 
-    `private` holds what the supervisor knows of an effect beyond what is recorded (`_path` as it is on disk, `_data` to write).
+    `private` holds what the supervisor knows of an effect beyond what is recorded (`_path` as it is on disk, `_data` to
+    write).
     """
 
     __slots__ = ("args", "lane", "op", "pid", "private", "site", "src")

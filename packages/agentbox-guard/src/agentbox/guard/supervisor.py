@@ -50,8 +50,7 @@ class Run:
         }
         """What every process of the run must carry."""
         self.environ = environment.build(options.policy, base, rundir.private, self.variables)
-        for name, value in how.extra.items():
-            self.environ.setdefault(name, value)
+        self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
         self.session: Session
         self.signals: Signals
         self.started = time.monotonic()
