@@ -1,17 +1,238 @@
-"""The connect broker: makes outside, on behalf of a process in the empty network namespace, the connections that the
-policy allows.
+"""The connect broker: makes outside, for a process in the empty network namespace, the connections that the policy
+allows.
 
 It decides on its own copy of the address only, resolves and pins names itself, and never leads a name to this machine
-or a private network unless a rule names that address.
-
-Contract (implementation follows):
-    Request(op, pid, sockaddr: bytes, kind, family, nonblocking, template)   op: net.connect | net.send; kind SOCK_STREAM|SOCK_DGRAM;
-                                     template: a descriptor of the asker's socket (pidfd_getfd), for its options; may be -1; not closed
-    Broker(desk, synthetic, jobs)
-        .judge(request) -> Answer    at once, no waiting, nothing done: action "continue" | "fail" (errno) | "deny" (Denial) | "dial"
-                                     with .args as recorded (host, address, port) ; `continue`: the address is inside the namespace
-        .dial(answer, then) -> None  then(answer) on the loop thread with .socket (inject over the descriptor, then close) and .errno
-                                     (0, or EINPROGRESS for a non-blocking asker: inject and answer that), or no socket and .errno
-    Traffic()                        bytes of finished connections, by the kernel's own notices (sock_diag(7)); no descriptor is held open
-        .fileno(); .watch(socket, key); .read() -> [(key, sent, received)]; .finish() -> the same for those still open
+or a private network unless a rule names that address. A socket that has left the namespace is never let go on by itself
+again: "this machine" would mean the host to it.
 """
+
+from __future__ import annotations
+
+import errno
+import select
+from _socket import AF_UNSPEC, SOCK_DGRAM, SOCK_STREAM
+
+from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.kernel import netns
+from agentbox.guard.kernel.dial import Dial
+from agentbox.guard.kernel.insiders import listens
+from agentbox.guard.kernel.outside import endpoint, namespace_cookie, progress
+from agentbox.guard.names import literal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket as Socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentbox.guard.decisions import Desk
+    from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.synthetic import Synthetic
+    from agentbox.guard.session import Denial
+
+CONTINUE, FAIL, DENY, DIAL = "continue", "fail", "deny", "dial"
+"""What is to be done about a call: let the kernel go on with it, fail it, refuse it by the policy, or `Broker.dial`."""
+
+
+class Request:
+    """One connect(2) or send with an address, as the supervisor has copied it.
+
+    `op` is `net.connect` or `net.send`; `address` the sockaddr's bytes; `kind` (SOCK_STREAM or SOCK_DGRAM) and `family`
+    are the socket's; `template` is a descriptor of the asker's socket, which stays the caller's; `payload` what is sent.
+    """
+
+    __slots__ = ("address", "family", "kind", "nonblocking", "op", "payload", "pid", "template")
+
+    def __init__(
+        self, op: str, pid: int, address: bytes, *, kind: int, family: int, nonblocking: bool, template: int,
+        payload: bytes = b"",
+    ) -> None:  # fmt: skip
+        self.op = op
+        self.pid = pid
+        self.address = address
+        self.kind = kind
+        self.family = family
+        self.nonblocking = nonblocking
+        self.template = template
+        self.payload = payload
+
+
+class Answer:
+    """What is to be done: `action`; `args` as recorded (`host`, `address`, `port`); `errno` for FAIL and after a dial;
+    `denial` for DENY, and for a CONTINUE that will fail and is worth an entry.
+
+    After a dial: `socket` (put it over the asker's descriptor, then close it; None: nothing to put) and `sent`.
+    """
+
+    __slots__ = ("action", "args", "denial", "errno", "name", "request", "sent", "socket")
+
+    def __init__(self, action: str, args: dict[str, Any], request: Request, *, number: int = 0) -> None:
+        self.action = action
+        self.args = args
+        self.request = request
+        self.errno = number
+        self.denial: Denial | None = None
+        self.name = ""
+        self.socket: Socket | None = None
+        self.sent = 0
+
+
+class Broker:
+    """One for a run, used on the loop thread. Register `fileno()` for reading in the loop and call `ready` then.
+
+    `inside` is the namespace's cookie (`namespace_cookie` of a socket in it), `served` the resolver's addresses there.
+    """
+
+    def __init__(self, desk: Desk, synthetic: Synthetic, jobs: Jobs, *, inside: int, served: tuple[str, ...]) -> None:
+        self._desk = desk
+        self._synthetic = synthetic
+        self._jobs = jobs
+        self._inside = inside
+        self._served = served
+        self._epoll = select.epoll()
+        self._dials: dict[int, Dial] = {}
+
+    def fileno(self) -> int:
+        """Readable when a connection that was begun has come to something."""
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        for dial in self._dials.values():
+            dial.socket.close()
+        self._dials = {}
+        self._epoll.close()
+
+    def judge(self, request: Request) -> Answer:
+        """Decide at once; nothing is done yet and nobody asked."""
+        outside = self._has_left(request.template)
+        try:
+            family, address, port = endpoint(request.address, request.family, request.kind)
+        except OSError as error:
+            return Answer(FAIL, {}, request, number=error.errno or errno.EINVAL)
+        if family == AF_UNSPEC:
+            return self._dissolve(request, outside)
+        if request.kind == SOCK_STREAM and outside:
+            number = progress(request.template)
+            if number:
+                return Answer(FAIL, {}, request, number=number)
+        return self._judge(request, address, port, outside)
+
+    def judge_address(
+        self, address: str, port: int, pid: int, *, datagram: bool = False
+    ) -> tuple[str, Denial | None, str]:
+        """For a guard that asks before the call: action, denial and the host's name for a canonical literal address."""
+        kind = SOCK_DGRAM if datagram else SOCK_STREAM
+        request = Request("net.connect", pid, b"", kind=kind, family=0, nonblocking=False, template=-1)
+        answer = self._judge(request, address, port, False)
+        return answer.action, answer.denial, str(answer.args["host"])
+
+    def dial(self, answer: Answer, then: Callable[[Answer], None]) -> None:
+        """Do what was judged DIAL, then call `then` on the loop thread, now or later."""
+        Dial(self, answer, then).begin()
+
+    def ready(self) -> None:
+        """Go on with the connections that have come to something."""
+        for descriptor, _ in self._epoll.poll(0):
+            dial = self._dials.pop(descriptor, None)
+            if dial is not None:
+                self._epoll.unregister(descriptor)
+                dial.settled()
+
+    def _judge(self, request: Request, address: str, port: int, outside: bool) -> Answer:
+        args = {"host": address, "address": address, "port": port}
+        answer = Answer(DIAL, args, request)
+        decision = self._desk.policy.decide("net", address, port)
+        if netns.is_local(address, self._served):
+            inside = not outside and (
+                (port == netns.DNS_PORT and address in self._served)
+                or listens(request.pid, address, port, datagram=request.kind == SOCK_DGRAM)
+            )
+            if inside:
+                answer.action = CONTINUE
+            elif not decision.allowed:
+                args["host"] = self._allowed_name(address, port) or address
+                if args["host"] == address:
+                    self._shut(answer, denial_of(decision, "net"), outside)
+            return answer
+        name = self._synthetic.name(address)
+        if name:
+            args["host"] = answer.name = name
+            decision = self._desk.policy.decide("net", name, port)
+        elif not decision.allowed:
+            name = self._allowed_name(address, port)
+            if name:
+                args["host"] = name
+                return answer
+        if not decision.allowed:
+            answer.action, answer.denial = DENY, denial_of(decision, "net")
+        return answer
+
+    def _shut(self, answer: Answer, denial: Denial, outside: bool) -> None:
+        """An address of this machine at which nobody of the run listens and which no rule opens on the host.
+
+        Inside it is let go on, to fail as a closed port does. That is worth an entry; but not for the connecting of a
+        datagram socket, which sends nothing and by which the C library sorts addresses (RFC 6724).
+        """
+        answer.action = DENY if outside else CONTINUE
+        if outside or answer.request.kind == SOCK_STREAM or answer.request.op == "net.send":
+            answer.denial = denial
+
+    def _allowed_name(self, address: str, port: int) -> str:
+        """An allowed name that has led to the address in this run, or to which hosts(5) gives it: programs read that
+        file for themselves.
+        """
+        name = self._desk.names.behind(address, port)
+        if name:
+            return name
+        for name in hosts_names(address):
+            if self._desk.policy.decide("net", name, port, address).allowed:
+                return name
+        return ""
+
+    def _dissolve(self, request: Request, outside: bool) -> Answer:
+        """connect(2) with AF_UNSPEC. A TCP socket outside would be free to listen there afterwards."""
+        if outside and request.kind == SOCK_STREAM:
+            return Answer(FAIL, {}, request, number=errno.EOPNOTSUPP)
+        return Answer(CONTINUE, {}, request)
+
+    def _has_left(self, template: int) -> bool:
+        return template >= 0 and namespace_cookie(template) != self._inside
+
+    def watch(self, dial: Dial) -> None:
+        """Have `dial.settled` called when its socket is connected or has failed."""
+        self._dials[dial.socket.fileno()] = dial
+        self._epoll.register(dial.socket.fileno(), select.EPOLLOUT)
+
+    @property
+    def desk(self) -> Desk:
+        """What decisions are made from."""
+        return self._desk
+
+    @property
+    def jobs(self) -> Jobs:
+        """Where waiting is done."""
+        return self._jobs
+
+    def is_inside(self, template: int) -> bool:
+        """Whether the asker's socket is (still) in the run's namespace."""
+        return not self._has_left(template)
+
+
+def hosts_names(address: str, path: str = "/etc/hosts") -> list[str]:
+    """The names that hosts(5) gives to a canonical address."""
+    found: list[str] = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                words = line.partition("#")[0].split()
+                if len(words) > 1 and literal(words[0]) == address:
+                    found.extend(words[1:])
+    except OSError:
+        pass
+    return found
+
+
+__all__ = [
+    "CONTINUE", "DENY", "DIAL", "FAIL", "Answer", "Broker", "Request", "hosts_names", "namespace_cookie",
+]  # fmt: skip

@@ -39,7 +39,7 @@ _LOCAL = {dnswire.A: b"\x7f\0\0\x01", dnswire.AAAA: bytes(15) + b"\x01"}
 class DnsStub:
     """Serves the sockets that `netns.enter` made; all on the loop thread.
 
-    `look_up(name, then)` resolves an allowed name and calls `then` with its addresses or the exception, at once or later.
+    `look_up(name, then)` resolves an allowed name and calls `then`, at once or later, with its addresses or the error.
     `told(name, denial, addresses)` is called once for each name: with the denial, or with what an allowed name led to.
     `suffixes` are the resolver's search domains: a name with one behind it that would be allowed without is the C
     library's own trying, and nobody is told. With `observing` what is denied is told and answered all the same.
@@ -144,7 +144,10 @@ class DnsStub:
             send(dnswire.reply(question, dnswire.NO_ERROR))  # the name is there, and has nothing else to tell
             return
         address = self._synthetic.address(question.name)
-        send(_found(question, inet_pton(AF_INET, address)) if address else dnswire.reply(question, dnswire.SERVER_FAILURE))
+        if address:
+            send(_found(question, inet_pton(AF_INET, address)))
+        else:
+            send(dnswire.reply(question, dnswire.SERVER_FAILURE))
 
     def _is_trying(self, name: str) -> bool:
         """Whether the C library has put a search domain behind a name that it also asks for as it is."""
@@ -188,7 +191,7 @@ class DnsStub:
         self._register(descriptor, lambda: self._read(stream))
 
     def _read(self, stream: _Stream) -> None:
-        """RFC 1035, section 4.2.2: over TCP each message has its length before it; RFC 7766: several may come at once."""
+        """Over TCP each message has its length before it (RFC 1035, section 4.2.2); several may come at once (RFC 7766)."""
         try:
             data = stream.socket.recv(dnswire.LONGEST)
         except BlockingIOError:

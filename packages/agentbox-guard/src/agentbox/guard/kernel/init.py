@@ -31,10 +31,10 @@ _STOPPED, _ENDED = b"s", b"e"
 def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: None) -> Never:
     """In L, of one thread, after `netns.enter`: start the agent in the new process namespace and follow it to its end.
 
-    P1 calls `in_init` first. A has the signal mask and the descriptors that L had, and calls `start`, which executes the
-    program or ends the process. L ends as A ended, with its status or by its signal, when nothing of the namespace is
-    left; it stops when A is stopped as a job is. The three share session and process group. Raises `OSError` when P1
-    cannot be made.
+    P1 calls `in_init` first. A has the signal mask and the descriptors that L had, and calls `start`, which executes
+    the program or ends the process. L ends as A ended, with its status or by its signal, when nothing of the namespace
+    is left; it stops when A is stopped as a job is. The three share session and process group. Raises `OSError` when
+    P1 cannot be made.
     """
     reader, writer = os.pipe()
     sealed, seal = os.pipe()
@@ -75,9 +75,7 @@ def _follow(process: int, reader: int, seal: int) -> Never:
     _end_as(status)
 
 
-def _reap(
-    start: Callable[[], Never], in_init: Callable[[], object], mask: set[int], writer: int, sealed: int
-) -> Never:
+def _reap(start: Callable[[], Never], in_init: Callable[[], object], mask: set[int], writer: int, sealed: int) -> Never:
     """P1: start the agent, collect all that ends, report the agent's stops and end."""
     _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
     # No signal comes for an L that ended before the line above: then the pipe has no byte, or the other has no reader.
@@ -152,7 +150,7 @@ def _is_deserted(writer: int) -> bool:
 
 
 def _keep_only(descriptor: int) -> None:
-    """Close all others: a reader of the agent's output must see its end when the agent closes it, and exec's success."""
+    """Close all others: who reads the agent's output must see its end when the agent closes it, and exec's success."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)
@@ -161,7 +159,7 @@ def _keep_only(descriptor: int) -> None:
 
 
 def stopped(child: int) -> int:
-    """In the supervisor, on SIGCHLD: the signal that stopped its child L, 0 when it is not stopped (or continued since)."""
+    """In the supervisor, on SIGCHLD: the signal that stopped its child L; 0 when it is not stopped, or no longer."""
     result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
     return 0 if result is None else int(result.si_status)
 

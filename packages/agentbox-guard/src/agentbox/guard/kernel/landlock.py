@@ -1,8 +1,8 @@
-"""The Landlock layer: what trees the run's programs can open, change and execute at all, whoever asks the kernel for it.
+"""The Landlock layer: what trees the run's programs can open, change and execute at all, whoever asks the kernel.
 
-It is the outer wall, and wider than the policy where Landlock cannot say more: it takes nothing away from inside a tree,
-so what is protected in a write root is held by the seccomp layer. It never allows what no rule, system tree or private
-folder covers. Sources: landlock(7), the kernel's userspace-api/landlock.
+It is the outer wall, and wider than the policy where Landlock cannot say more: it takes nothing away from inside a
+tree, so what is protected in a write root is held by the seccomp layer. It never allows what no rule, system tree or
+private folder covers. Sources: landlock(7), the kernel's userspace-api/landlock.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ def handled_fs(abi: int) -> int:
 def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
     """The plan for an ABI. It looks at what exists (a glob, a program's libraries) but changes nothing.
 
-    `context` is the guard's welcome message (`readable`, `writable`, `sealed`), with these members where they are known:
-    `layers`, the names of the live layers; `programs`, absolute files that are started by agentbox itself; `search`, the
-    run's PATH; `executable`, further trees whose programs may be started.
+    `context` is the guard's welcome message (`readable`, `writable`, `sealed`) with these members where they are known:
+    `layers`, the names of the live layers; `programs`, absolute files that are started by agentbox itself; `search`,
+    the run's PATH; `executable`, further trees whose programs may be started.
     """
     layers = context.get("layers", ())
     search = context.get("search", policy.search)
@@ -208,7 +208,7 @@ def _grant(granted: dict[str, int], paths: Iterable[str], access: int) -> None:
 
 
 def _roots(rule: Rule, layers: Iterable[str]) -> list[str]:
-    """What a path rule grants: its root. Of a glob, what matches now, and nothing where the seccomp layer opens files."""
+    """What a path rule grants: its root. Of a glob, what matches now; nothing where the seccomp layer opens files."""
     root, glob = rule.form["root"], rule.form["glob"]
     if glob is None:
         return [root]
@@ -236,8 +236,8 @@ def _ruled_programs(policy: Policy) -> list[str]:
 
 
 def _executable_roots(policy: Policy) -> list[str]:
-    """Where programs may be started that are not there yet, or are any: "/" for `exec: *`, and for a path in a write root
-    the nearest folder that exists.
+    """Where programs may be started that are not there yet, or are any: "/" for `exec: *`, and for a path in a write
+    root the nearest folder that exists.
     """
     found = []
     for rule in policy.rules_of(("exec",)):

@@ -107,12 +107,12 @@ def search_domains(text: str) -> tuple[str, ...]:
 
 
 def is_local(address: str, served: tuple[str, ...]) -> bool:
-    """Whether a canonical address is inside the run's network namespace: loopback, unspecified, or a served resolver."""
+    """Whether a canonical address is inside the run's namespace: loopback, unspecified, or a served resolver."""
     return address.startswith("127.") or address in ("::1", "::", "0.0.0.0") or address in served
 
 
 def enter(plan: Plan) -> list[Socket]:
-    """Move the calling process, of one thread, into new namespaces; returns the DNS sockets (UDP and TCP, non-blocking).
+    """Move the calling process, of one thread, into new namespaces; returns the DNS sockets, UDP and TCP, non-blocking.
 
     The process namespace begins with the next fork. Raises `OSError`; the process must then end.
     """
@@ -158,8 +158,8 @@ def drop_capabilities() -> None:
         try:
             _syscalls.prctl(_syscalls.PR_CAPBSET_DROP, capability)
         except OSError as error:
-            # EINVAL: past the kernel's last. EPERM: no CAP_SETPCAP, so an ordinary process, which has none to drop; what
-            # the bounding set would let a file give it is withheld by no_new_privs.
+            # EINVAL: past the kernel's last. EPERM: no CAP_SETPCAP, so an ordinary process, which has none to drop;
+            # what the bounding set would let a file give it is withheld by no_new_privs.
             if error.errno not in (errno.EINVAL, errno.EPERM):
                 raise
             break
@@ -174,7 +174,11 @@ def _rehearse() -> None:
 def _unshare_user(plan: Plan) -> None:
     _syscalls.unshare(_syscalls.CLONE_NEWUSER | _SPACES)
     # A process may map its own ids, one of each, once it has given up setgroups(2): user_namespaces(7).
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{plan.uid} {plan.uid} 1"), ("gid_map", f"{plan.gid} {plan.gid} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{plan.uid} {plan.uid} 1"),
+        ("gid_map", f"{plan.gid} {plan.gid} 1"),
+    ):
         _write(f"/proc/self/{name}", text)
 
 
@@ -277,14 +281,14 @@ _OBSTACLES = (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
         "AppArmor keeps ordinary programs from user namespaces (Ubuntu 23.10 and later): "
-        "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,` for the interpreter",
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,` for Python",
     ),
     (
         "/proc/sys/kernel/unprivileged_userns_clone",
         "0",
         "user namespaces are switched off for ordinary users: sysctl kernel.unprivileged_userns_clone=1",
     ),
-    ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are switched off: sysctl user.max_user_namespaces=10000"),
+    ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are off: sysctl user.max_user_namespaces=10000"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Synthetic addresses: each name that the run may look up stands behind one of them, so that a connection tells the name.
+"""Synthetic addresses: each name that the run may look up stands behind one, so that a connection tells the name.
 
 They mean nothing outside of the run's network namespace, where nothing answers to them; no packet ever carries one.
 """

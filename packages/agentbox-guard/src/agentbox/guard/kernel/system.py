@@ -53,7 +53,7 @@ def is_system(path: str) -> bool:
 
 
 def _beside(file: str) -> list[str]:
-    folder, name = os.path.split(file)
+    folder = os.path.dirname(file)
     found = [file] if os.path.exists(file) else []
     prefix, last = os.path.split(folder)
     if last in ("bin", "sbin") and len(prefix) > 1:

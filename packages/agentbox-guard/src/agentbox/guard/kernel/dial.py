@@ -1,0 +1,156 @@
+"""One connection, or one datagram, made outside for a process inside: from an allowed request to a socket or an errno.
+
+It decides only what it learns itself: whether the addresses that an allowed name leads to may be used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
+from _socket import socket as Socket
+
+from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.kernel.outside import outside_socket, target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentbox.guard.kernel.broker import Answer, Broker
+
+HEAD_START = 0.05
+"""Seconds that a non-blocking asker waits, where a name has several addresses, to learn whether one answers."""
+
+_MSG_DONTWAIT = 0x40  # <linux/socket.h>
+_DENY = "deny"
+
+
+class Dial:
+    """One connection, or one datagram, being made."""
+
+    __slots__ = ("_answer", "_broker", "_left", "_then", "socket")
+
+    def __init__(self, broker: Broker, answer: Answer, then: Callable[[Answer], None]) -> None:
+        self._broker = broker
+        self._answer = answer
+        self._then = then
+        self._left: list[str] = []
+        self.socket: Socket
+
+    def begin(self) -> None:
+        name = self._answer.name
+        if not name:
+            self._left = [self._answer.args["address"]]
+            self._go()
+        else:
+            self._broker.jobs.run(lambda: self._broker.desk.names.look_up(name), self._resolved)
+
+    def _resolved(self, found: Any) -> None:
+        answer, port = self._answer, self._answer.args["port"]
+        if isinstance(found, Exception) or not found:
+            self._end(errno.EHOSTUNREACH)
+            return
+        policy = self._broker.desk.policy
+        self._left = self._broker.desk.names.usable(answer.name, port, found)
+        if not self._left:
+            answer.action = _DENY
+            answer.args["address"] = found[0]
+            answer.denial = denial_of(policy.decide("net", answer.name, port, found[0]), "net")
+            self._end(errno.EACCES)
+            return
+        self._go()
+
+    def _go(self) -> None:
+        request = self._answer.request
+        if request.op == "net.send":
+            self._end(self._send())
+        elif request.kind == SOCK_DGRAM or not request.nonblocking or len(self._left) == 1:
+            self._next(errno.EHOSTUNREACH)
+        else:
+            self._broker.jobs.run(self._race, self._raced)
+
+    def _next(self, number: int) -> None:
+        """Begin with the next address; `number` is what the one before has failed with."""
+        request = self._answer.request
+        while self._left:
+            number = self._connect()
+            if number == 0 or (number == errno.EINPROGRESS and request.nonblocking):
+                self._end(number)
+                return
+            if number == errno.EINPROGRESS:
+                self._broker.watch(self)
+                return
+            self.socket.close()
+        self._end(number)
+
+    def settled(self) -> None:
+        """A blocking asker's connection is made, or has failed."""
+        number = self.socket.getsockopt(SOL_SOCKET, SO_ERROR)
+        if number == 0:
+            self.socket.setblocking(True)
+            self._end(0)
+            return
+        self.socket.close()
+        self._next(number)
+
+    def _connect(self) -> int:
+        """A new socket, and the errno of its connect(2) to the next address, which then is the recorded one."""
+        address = self._left.pop(0)
+        self._answer.args["address"] = address
+        try:
+            self.socket = self._answer.socket = outside_socket(self._answer.request, address)
+        except OSError as error:
+            self.socket = self._answer.socket = Socket()  # closed by the caller like any other
+            return error.errno or errno.EACCES
+        number = self.socket.connect_ex(target(self.socket, address, self._answer.args["port"]))
+        if number == 0 and not self._answer.request.nonblocking:
+            self.socket.setblocking(True)
+        return number
+
+    def _race(self) -> int:
+        """In a worker: give each address a head start; the last one may still be under way afterwards."""
+        number = errno.EHOSTUNREACH
+        while self._left:
+            number = self._connect()
+            if number == errno.EINPROGRESS:
+                poll = select.poll()
+                poll.register(self.socket.fileno(), select.POLLOUT)
+                if poll.poll(HEAD_START * 1000):
+                    number = self.socket.getsockopt(SOL_SOCKET, SO_ERROR)
+            if number in (0, errno.EINPROGRESS):
+                return number
+            self.socket.close()
+        return number
+
+    def _raced(self, number: Any) -> None:
+        self._end(errno.EIO if isinstance(number, Exception) else number)
+
+    def _send(self) -> int:
+        """One datagram to the first address: by the asker's own socket if it is outside already, else by a new one."""
+        answer, request = self._answer, self._answer.request
+        address = answer.args["address"] = self._left[0]
+        try:
+            if self._broker.is_inside(request.template):
+                self.socket = answer.socket = outside_socket(request, address)
+            else:
+                self.socket = Socket(fileno=os.dup(request.template))
+            place = target(self.socket, address, answer.args["port"])
+            answer.sent = self.socket.sendto(request.payload, _MSG_DONTWAIT, place)
+            if answer.socket is None:
+                self.socket.close()
+            elif not request.nonblocking:
+                self.socket.setblocking(True)
+        except OSError as error:
+            self.socket.close()
+            return error.errno or errno.EACCES
+        return 0
+
+    def _end(self, number: int) -> None:
+        self._answer.errno = number
+        if number not in (0, errno.EINPROGRESS) and self._answer.socket is not None:
+            self._answer.socket.close()
+            self._answer.socket = None
+        self._then(self._answer)
