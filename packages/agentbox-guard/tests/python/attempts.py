@@ -112,7 +112,8 @@ def read_str_subclass() -> str:
 
 def read_pathlike_flip() -> str:
     class Flip:
-        answers = [SECRET, "data/notes.txt", "data/notes.txt"]
+        def __init__(self) -> None:
+            self.answers = [SECRET, "data/notes.txt", "data/notes.txt"]
 
         def __fspath__(self) -> str:
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -162,7 +163,7 @@ def read_recursion() -> str:
     try:
         for depth in range(150, 300):
             try:
-                return read_secret(lambda: os.read(dive(depth), 99))
+                return read_secret(lambda depth=depth: os.read(dive(depth), 99))
             except (RecursionError, OSError):
                 continue
     finally:
@@ -203,17 +204,17 @@ def read_facade_defaults() -> str:
 
 
 def read_env_of_children() -> str:
-    code = "print(open(%r).read())" % SECRET
+    code = f"print(open({SECRET!r}).read())"
     return read_secret(lambda: subprocess.run([sys.executable, "-c", code], env={}, capture_output=True).stdout)
 
 
 def read_child_isolated() -> str:
-    code = "print(open(%r).read())" % SECRET
+    code = f"print(open({SECRET!r}).read())"
     return read_secret(lambda: subprocess.run([sys.executable, "-I", "-c", code], capture_output=True).stdout)
 
 
 def read_child_cluster() -> str:
-    code = "print(open(%r).read())" % SECRET
+    code = f"print(open({SECRET!r}).read())"
     return read_secret(lambda: subprocess.run([sys.executable, "-BuISc", code], capture_output=True).stdout)
 
 
@@ -223,17 +224,17 @@ def read_child_after_unset() -> str:
     return read_env_of_children()
 
 
-CHILD = "print(open(%r).read())" % SECRET
-BREAKOUT = "import os; os.write(1, open(%r, 'rb').read())" % SECRET
+CHILD = f"print(open({SECRET!r}).read())"
+BREAKOUT = f"import os; os.write(1, open({SECRET!r}, 'rb').read())"
 
 
 def read_child_pyvenv() -> str:
     """A virtual environment of the agent's own making, whose .pth file runs before any guard."""
-    version = "python%d.%d" % sys.version_info[:2]
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     os.makedirs(f"out/venv/lib/{version}/site-packages")
     os.makedirs("out/venv/bin")
     with open("out/venv/pyvenv.cfg", "w") as file:
-        file.write("home = %s\n" % os.path.dirname(os.path.realpath(sys.executable)))
+        file.write(f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
     with open(f"out/venv/lib/{version}/site-packages/x.pth", "w") as file:
         file.write(BREAKOUT + "\n")
     os.symlink(os.path.realpath(sys.executable), "out/venv/bin/python")
@@ -247,11 +248,8 @@ def read_child_pyvenv_argv0() -> str:
     except OSError:
         pass
     argv0 = os.path.abspath("out/venv/bin/python")
-    return read_secret(
-        lambda: (
-            subprocess.run([argv0, "-c", ""], executable=os.path.realpath(sys.executable), capture_output=True).stdout
-        )
-    )
+    run = subprocess.run([argv0, "-c", ""], executable=os.path.realpath(sys.executable), capture_output=True)
+    return read_secret(lambda: run.stdout)
 
 
 def read_child_pyvenv_path() -> str:
@@ -271,7 +269,7 @@ def read_child_encodings() -> str:
     """A module that the interpreter imports before any guard, on a PYTHONPATH of the agent's."""
     os.makedirs("out/lib/encodings")
     with open("out/lib/encodings/__init__.py", "w") as file:
-        file.write("import posix\nposix.write(1, posix.read(posix.open(%r, 0), 99))\nposix._exit(0)\n" % SECRET)
+        file.write(f"import posix\nposix.write(1, posix.read(posix.open({SECRET!r}, 0), 99))\nposix._exit(0)\n")
     env = dict(os.environ, PYTHONPATH=os.environ.get("PYTHONPATH", "") + ":" + os.path.abspath("out/lib"))
     return read_secret(lambda: subprocess.run([sys.executable, "-c", ""], env=env, capture_output=True).stdout)
 
@@ -280,7 +278,7 @@ def read_child_encodings_putenv() -> str:
     """The same, by the environment of this process."""
     os.makedirs("out/lib/encodings", exist_ok=True)
     with open("out/lib/encodings/__init__.py", "w") as file:
-        file.write("import posix\nposix.write(1, posix.read(posix.open(%r, 0), 99))\nposix._exit(0)\n" % SECRET)
+        file.write(f"import posix\nposix.write(1, posix.read(posix.open({SECRET!r}, 0), 99))\nposix._exit(0)\n")
     os.environ["PYTHONPATH"] = os.path.abspath("out/lib")
     return read_secret(lambda: subprocess.run([sys.executable, "-c", ""], capture_output=True).stdout)
 
@@ -455,7 +453,7 @@ def exec_fork_execv() -> str:
 def exec_lookalike() -> str:
     os.makedirs("out/bin", exist_ok=True)
     with open("out/bin/echo", "w") as file:
-        file.write("#!/bin/sh\ntouch %slookalike\n" % SPOT)
+        file.write(f"#!/bin/sh\ntouch {SPOT}lookalike\n")
     os.chmod("out/bin/echo", 0o755)
     subprocess.run(
         ["echo"], env={"PATH": os.path.abspath("out/bin") + ":/usr/bin:/bin"}, check=True, stdout=subprocess.DEVNULL

@@ -1,4 +1,6 @@
-"""What the Python guard does beyond refusing: arm early or not at all, load little, hash what is read, survive what programs do."""
+"""What the Python guard does beyond refusing: arm early or not at all, load little, hash what is read, survive what
+programs do.
+"""
 
 from __future__ import annotations
 

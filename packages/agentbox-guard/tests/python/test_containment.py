@@ -1,4 +1,6 @@
-"""Every attempt of attempts.py gets through without the sandbox and is refused inside, with no effect outside and an entry that says why."""
+"""Every attempt of attempts.py gets through without the sandbox and is refused inside, with no effect outside and an
+entry that says why.
+"""
 
 from __future__ import annotations
 
@@ -158,8 +160,9 @@ def test_denials_say_op_target_and_the_line_that_would_allow(boxed: Any) -> None
     denials = [entry for entry in boxed[3] if entry["kind"] == "deny"]
     ops = {entry["op"] for entry in denials}
     assert ops >= {
-        "fs.read", "fs.write", "fs.mkdir", "fs.mknod", "fs.remove", "fs.rename", "fs.link", "fs.symlink", "fs.chmod", "fs.chown", "fs.utime",
-        "fs.truncate", "net.connect", "net.bind", "net.send", "net.resolve", "proc.exec", "proc.signal", "code.load",
+        "fs.read", "fs.write", "fs.mkdir", "fs.mknod", "fs.remove", "fs.rename", "fs.link", "fs.symlink",
+        "fs.chmod", "fs.chown", "fs.utime", "fs.truncate",
+        "net.connect", "net.bind", "net.send", "net.resolve", "proc.exec", "proc.signal", "code.load",
     }  # fmt: skip
     secret = str(boxed[0].base / "private/secret.txt")
     assert any(

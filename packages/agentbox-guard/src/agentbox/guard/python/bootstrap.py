@@ -1,4 +1,4 @@
-"""Arms the guard: says hello, binds the policy into sealed code, installs the audit hook and the facades. Runs once, before user code.
+"""Arms the guard, once, before user code: says hello, binds the policy into sealed code, installs hook and facades.
 
 Never returns with a guard that is not known to work: `start` returns what went wrong, and its caller ends the process.
 """
@@ -24,7 +24,10 @@ VERSION = 1
 
 
 def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
-    """Arm the guard of this interpreter. `shim` is the folder of sitecustomize.py. Returns None, or why it could not be armed."""
+    """Arm the guard of this interpreter.
+
+    `shim` is the folder of sitecustomize.py. Returns None, or why it could not be armed.
+    """
     channel = environ.get(b"AGENTBOX_CHANNEL", b"").decode("utf-8", "surrogateescape")
     if not channel:
         return "AGENTBOX_CHANNEL is not set: it was started around its supervisor"
@@ -58,7 +61,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
     bind(space, settings(welcome, space, here, link) | event_sets(events, probe) | {"channel": channel})
     hook, tell_armed = space["hook"], space["send_all"]
     install(space)
-    sys.meta_path.insert(0, Finder(here.rpartition("/")[0].rpartition("/")[0]))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder(posix_dir(posix_dir(here))))
     space.clear()
     sys.addaudithook(hook)
     try:
@@ -79,7 +82,8 @@ def extend_path(environ: dict[bytes, bytes]) -> None:
 
 def run(path: str, space: dict[str, Any]) -> None:
     """Execute a module's code in `space`, from its cached bytecode where there is one."""
-    exec(external.SourceFileLoader("agentbox", path).get_code("agentbox"), space)
+    code: Any = external.SourceFileLoader("agentbox", path).get_code("agentbox")
+    exec(code, space)
 
 
 def bind(space: dict[str, Any], values: dict[str, Any]) -> None:
@@ -95,7 +99,8 @@ def bind(space: dict[str, Any], values: dict[str, Any]) -> None:
 
 def scanner() -> Any:
     """The C JSON scanner, without importing json (7 ms); its messages on bad input are json's own."""
-    context = type(sys.implementation)(
+    namespace: Any = type(sys.implementation)  # types.SimpleNamespace, without importing types
+    context = namespace(
         strict=True,
         object_hook=None,
         object_pairs_hook=None,
@@ -110,7 +115,7 @@ def scanner() -> Any:
 def greet(space: dict[str, Any], environ: dict[bytes, bytes]) -> tuple[dict[str, Any], list[int]]:
     """Say hello on the connection that announcements will use; (welcome, [pid, descriptor, inode])."""
     quote = space["quote"]
-    version = "%d.%d.%d" % sys.version_info[:3]
+    version = ".".join(str(part) for part in sys.version_info[:3])
     head = f'{{"t":"hello","v":{VERSION},"role":"guard","runtime":"python","version":"{version}"'
     executable = quote(sys.executable or "")
     fd = space["dial"]()
@@ -129,9 +134,10 @@ def trees(paths: Any) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def libraries(resolve: Any) -> list[str]:
-    """What imports read, frozen now: the standard library and the import path as far as they belong to this installation.
+    """What imports read, frozen now: the standard library, and of the import path what belongs to this installation.
 
-    A project's own folder that a .pth file puts on the path (an editable install) is not among them: the policy speaks of that.
+    A project's own folder that a .pth file puts on the path (an editable install) is not among them: the policy speaks
+    of that.
     """
     roots = {posix_dir(external.__dict__.get("__file__") or sys.modules["os"].__file__)}
     homes = tuple(
@@ -160,20 +166,17 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
     """The values of all keyword defaults that depend on this run, by parameter name."""
     policy = welcome["policy"]
     library = libraries(space["resolve"])
-    own = [
-        here.rpartition("/")[0].rpartition("/")[0],
-        *([] if not welcome.get("engine") else [posix_dir(posix_dir(posix_dir(welcome["engine"])))]),
-    ]
+    own = [posix_dir(posix_dir(here))]
+    if welcome.get("engine"):
+        own.append(posix_dir(posix_dir(posix_dir(welcome["engine"]))))
     private = [(name, tree, tree + "/") for name, tree in welcome["writable"].items()]
     homes = [
         home
         for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, posix_dir(sys.executable)}
         if home not in ("/", "/usr", "/usr/local")
     ]
-    hidden, sealed = (
-        welcome["hidden"],
-        [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)],
-    )
+    hidden = welcome["hidden"]
+    sealed = [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)]
     ancestors = set()
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):
@@ -204,7 +207,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
 
 
 def openssl() -> Any:
-    """The import spec of `_hashlib`, whose SHA-256 is five times faster than the built-in one; None where it is no file."""
+    """The import spec of `_hashlib`, whose SHA-256 is five times faster than the built-in one; None without a file."""
     for entry in sys.path:
         path = f"{entry}/_hashlib{_imp.extension_suffixes()[0]}"
         try:
@@ -274,7 +277,7 @@ def disguise(new: Any, old: Any) -> Any:
 
 
 class Finder:
-    """Finds `agentbox.client` for an agent whose Python has no agentbox installed, and before a foreign `agentbox` package."""
+    """Finds `agentbox.client` for an agent whose Python has none, and before a foreign `agentbox` package."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

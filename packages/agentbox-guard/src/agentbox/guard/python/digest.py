@@ -1,6 +1,7 @@
-"""Sealed: the sha256 of what is about to be read, streamed at any size. Opens files only under a mark that the hook knows as its own.
+"""Sealed: the sha256 of what is about to be read, streamed. Opens files only under a mark that the hook knows as ours.
 
-Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at every start; from 4 MiB on OpenSSL's, five times faster, is loaded.
+Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at every start; from 4 MiB on OpenSSL's, five
+times faster, is loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def hasher(
     openssl=None,
     ImportError=ImportError,
 ) -> Any:
-    """A SHA-256 object fit for `size` bytes. `openssl` is the import spec of `_hashlib` as found at arm time, or None."""
+    """A SHA-256 object fit for `size` bytes.
+
+    `openssl` is the import spec of `_hashlib` as found at arm time, or None.
+    """
     if size >= large and openssl is not None:
         try:
             module = create_dynamic(openssl)  # a copy of our own: the one in sys.modules is the agent's to edit
@@ -58,7 +62,10 @@ def digest(
     OSError=OSError,
     len=len,
 ) -> tuple[str | None, int]:
-    """(sha256, size) of a regular file; size -1: not there or not to be opened, -2: a directory, and no hash for what has no fixed content."""
+    """(sha256, size) of a regular file; no hash for what has no fixed content.
+
+    Size -1: not there or not to be opened, -2: a directory.
+    """
     try:
         fd = posix_open(mark + path, flags)
     except OSError:

@@ -1,7 +1,8 @@
-"""Sealed: stand-ins for a few C functions. They make a call plain (one path, exact types, a child's environment complete) before the hook judges it.
+"""Sealed: stand-ins for a few C functions. They make a call plain (one path, exact types, a child's environment
+complete) before the hook judges it.
 
-Where an operation raises no audit event the stand-in is all there is: it explains and records, and a hostile program can get around it; the
-kernel layers contain. Nothing here trusts the agent's own modules.
+Where an operation raises no audit event the stand-in is all there is: it explains and records, and a hostile program
+can get around it; the kernel layers contain. Nothing here trusts the agent's own modules.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def with_required(
 ) -> dict[str, str]:
     """An environment with what every guarded child must carry.
 
-    The caller's own PYTHONPATH goes by another name: modules found there before the guard is live (`encodings`) would run without it.
+    The caller's own PYTHONPATH goes by another name: modules found there before the guard is live (`encodings`) would
+    run without it.
     """
     found = {}
     for name, value in pairs:
@@ -337,7 +339,10 @@ def fork_exec(
     stop=stop,
     tuple=tuple,
 ) -> int:
-    """Start a program: what subprocess and multiprocessing call. No audit event before Python 3.14, so it is judged here."""
+    """Start a program: what subprocess and multiprocessing call.
+
+    No audit event before Python 3.14, so it is judged here.
+    """
     try:
         words = arguments(args)
         folder = None if cwd is None else plain_path(cwd)
@@ -376,7 +381,9 @@ def pidfd_send_signal(
     kill=posix.kill,
     int=int,
 ) -> None:
-    """Send a signal to a process referred to by a pid file descriptor; judged like kill (pidfd_open(2): fdinfo holds `Pid:`)."""
+    """Send a signal to a process referred to by a pid file descriptor; judged like kill (pidfd_open(2): fdinfo holds
+    `Pid:`).
+    """
     fd = open(f"{mark}/proc/self/fdinfo/{int(pidfd)}", 0)
     try:
         info = read(fd, 4096).decode()
@@ -464,7 +471,10 @@ def gethostbyname_ex(
 def gethostbyaddr(
     host: Any, *, lookup=lookup, exact_text=exact_text, is_literal=is_literal
 ) -> tuple[str, list[str], list[str]]:
-    """Return the true host name, a list of aliases, and a list of IP addresses. An address keeps its number: reverse look-ups leave the machine."""
+    """Return the true host name, a list of aliases, and a list of IP addresses.
+
+    An address keeps its number: reverse look-ups leave the machine.
+    """
     text = exact_text(host) or "?"
     return (text, [], [text] if is_literal(text) else [*lookup(text, 0, "any")])
 
@@ -540,7 +550,10 @@ def socket_listen(
     inet=_socket.AF_INET,
     inet6=_socket.AF_INET6,
 ) -> None:
-    """Enable a server to accept connections. An unbound socket is bound first, as the kernel would on its own and unseen."""
+    """Enable a server to accept connections.
+
+    An unbound socket is bound first, as the kernel would on its own and unseen.
+    """
     family = family_of.__get__(self)
     if family == inet or family == inet6:
         if name_of(self)[1] == 0:

@@ -1,6 +1,6 @@
-"""Sealed: the audit hook itself. Lets nothing pass that it could not decide, and shows the agent one frame that holds nothing of use.
+"""Sealed: the audit hook. Lets nothing pass that it could not decide; the one frame that the agent sees holds nothing.
 
-Python calls it for every audit event of the process (PEP 578); most are none of its business and leave by the first line.
+Python calls it for every audit event of the process (PEP 578); most are not its business and leave by the first line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def settle(
     MemoryError=MemoryError,
     SystemExit=SystemExit,
 ) -> tuple[Any, str]:
-    """What to raise in place of an exception inside the guard: control-flow exceptions keep their type, all else is a denial."""
+    """What to raise in place of an exception inside the guard: control flow keeps its type, all else is a denial."""
     kind = type(error)
     if kind is KeyboardInterrupt or kind is RecursionError or kind is MemoryError or kind is SystemExit:
         return kind, "inside the agentbox guard"
@@ -67,7 +67,10 @@ def hook(
     BaseException=BaseException,
     eacces=13,
 ) -> None:
-    """The hook. An exception aborts the audited operation; each is made here, after its cause is gone, so that no inner frame is seen."""
+    """Judge one event; an exception aborts the audited operation.
+
+    Each exception is made here, after its cause is gone, so that no inner frame is seen.
+    """
     if event not in interesting:
         return
     kind = None

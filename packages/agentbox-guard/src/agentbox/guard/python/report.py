@@ -1,4 +1,4 @@
-"""Sealed: how an allowed act is recorded and a refused one is explained. Every event family ends here; nothing here decides.
+"""Sealed: how an allowed act is recorded and a refused one explained. Every event family ends here; nothing is decided.
 
 A refusal is returned as the tuple (errno, text, path), so that only the hook's outermost frame raises.
 """
@@ -10,10 +10,11 @@ from sys import _getframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _json import encode_basestring_ascii as quote
     from types import FrameType
     from typing import Any
 
-    from agentbox.guard.python.wire import ask, quote, tell
+    from agentbox.guard.python.wire import ask, tell
     from agentbox.policy.forms.path import denied_text
 
     Refusal = tuple[int, str, str | None]
@@ -25,7 +26,7 @@ MUTATIONS = frozenset(
 
 
 def site(*, _getframe=_getframe, ours=None, library=(), ValueError=ValueError) -> str:
-    """`file:line` of the innermost frame that is neither the guard's nor a library's, for divergence reports; empty if there is none."""
+    """`file:line` of the innermost frame that is neither the guard's nor a library's, for divergence reports; or ""."""
     frame: FrameType | None = _getframe()
     while frame is not None:
         if frame.f_globals is not ours:

@@ -1,6 +1,6 @@
-"""Sealed: what a path means, resolved component by component as the kernel would. Never trusts os.path, which the agent can edit.
+"""Sealed: what a path means, resolved name by name as the kernel would. Never trusts os.path, which the agent can edit.
 
-Only silent primitives are used (facts: `readlink`, `getcwd` raise no audit event), so this runs inside the hook.
+Only silent primitives are used (`readlink` and `getcwd` raise no audit event), so this runs inside the hook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ MAX_LINKS = 40
 def exact_text(
     path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinstance, plain=str.__str__, join=bytes.__add__
 ) -> str | None:
-    """The characters that C code would use: an exact str, or None for what may answer differently twice (PathLike, buffers)."""
+    """The characters that C code would use, as an exact str.
+
+    None for what may answer differently twice (PathLike, buffers).
+    """
     if type(path) is not str:
         if isinstance(path, str):
             path = plain(path)
@@ -41,7 +44,10 @@ def resolve(
     max_links=MAX_LINKS,
     EINVAL=EINVAL,
 ) -> str | None:
-    """The absolute path that `path` names now; the last component is followed when `follow`. None when it cannot be told (a loop)."""
+    """The absolute path that `path` names now; the last component is followed when `follow`.
+
+    None when it cannot be told (a loop).
+    """
     if path[:1] != "/":
         path = getcwd() + "/" + path
     todo = path.split("/")

@@ -1,4 +1,4 @@
-"""Sealed: lines to and from the supervisor (docs/spec/channel.md), built without the json module. Never decides anything.
+"""Sealed: lines to and from the supervisor (docs/spec/channel.md), built without the json module. Decides nothing.
 
 All of it works on raw descriptors with calls that raise no audit event, so that it can run inside the hook.
 """
@@ -35,7 +35,7 @@ def scalar(value: Any, *, str=str, int=int, bool=bool, type=type, repr=int.__rep
 def members(
     args: dict[str, Any], cut: int, *, scalar=scalar, quote=quote, str=str, list=list, type=type, len=len
 ) -> str:
-    """The members of a JSON object of plain values and lists of them; texts and lists longer than `cut` are cut and say so."""
+    """The members of a JSON object of plain values and lists of them; what is longer than `cut` is cut and says so."""
     parts = []
     for name, value in args.items():
         if type(value) is list:
@@ -53,13 +53,13 @@ def members(
 
 
 def gone(why: str, *, write=write, _exit=_exit) -> None:
-    """End this process: without its supervisor nothing that it does would be decided or recorded (channel.md, Failing closed)."""
+    """End this process: unsupervised, nothing that it does would be recorded (channel.md, Failing closed)."""
     write(2, b"agentbox: the guard lost its supervisor; this process ends: " + why.encode("utf-8", "replace") + b"\n")
     _exit(70)
 
 
 def dial(*, Socket=Socket, AF_UNIX=AF_UNIX, SOCK_STREAM=SOCK_STREAM, channel="", gone=gone, OSError=OSError) -> int:
-    """A new blocking connection to the supervisor, as a bare descriptor (a socket object would warn when it is dropped)."""
+    """A new blocking connection to the supervisor, as a bare descriptor: a socket object would warn when dropped."""
     try:
         sock = Socket(AF_UNIX, SOCK_STREAM)
         sock.settimeout(None)
@@ -71,7 +71,10 @@ def dial(*, Socket=Socket, AF_UNIX=AF_UNIX, SOCK_STREAM=SOCK_STREAM, channel="",
 
 
 def send_all(fd: int, data: bytes, *, write=write, len=len, gone=gone, OSError=OSError) -> None:
-    """Write everything, or end the process. Short one-way lines go out in the first write, whole (channel.md, Transport 4)."""
+    """Write everything, or end the process.
+
+    Short one-way lines go out in the first write, whole (channel.md, Transport 4).
+    """
     try:
         while data:
             data = data[write(fd, data) :]
@@ -116,7 +119,10 @@ def tell(
     str=str,
     OSError=OSError,
 ) -> None:
-    """Send a one-way line. `link` is [pid, descriptor, inode]: a forked child, or a program that closed our descriptor, dials anew."""
+    """Send a one-way line.
+
+    `link` is [pid, descriptor, inode]: a forked child, or a program that closed our descriptor, dials anew.
+    """
     head = f'{{"t":"{kind}","op":{quote(op)},"thread":{get_ident()}{extra},"args":{{'
     body = members(args, 0)
     if len(head) + len(body) > limit - 64:
@@ -152,10 +158,14 @@ def ask(
     close=close,
     scan=None,
 ) -> dict[str, Any]:
-    """Ask the supervisor and wait: the verdict object of docs/spec/channel.md. Uses a connection of its own, as threads may ask at once."""
+    """Ask the supervisor and wait: the verdict object of docs/spec/channel.md.
+
+    Uses a connection of its own, as threads may ask at once.
+    """
     fd = dial()
     try:
-        line = f'{{"t":"ask","id":1,"op":{quote(op)},"thread":{get_ident()},"site":{quote(site)},"args":{{{members(args, 0)}}}}}\n'
+        head = f'{{"t":"ask","id":1,"op":{quote(op)},"thread":{get_ident()},"site":{quote(site)},"args":{{'
+        line = head + members(args, 0) + "}}\n"
         send_all(fd, (hello + line).encode())
         return scan(receive_lines(fd, 2)[1].decode(), 0)[0]
     finally:

@@ -54,7 +54,7 @@ EVENTS = (
 
 
 def shown(path: str, *, private=(), len=len) -> str:
-    """The path as the trace names it: the run's private folders by variable, as their real names differ in every run."""
+    """The path as the trace names it: private folders by variable, as their real names differ in every run."""
     for name, tree, prefix in private:
         if path == tree or path.startswith(prefix):
             return "$" + name + path[len(tree) :]
@@ -80,7 +80,10 @@ def judge_file(
     path_decide=path_decide,
     path_reason=path_reason,
 ) -> int | str:
-    """0: allowed and not recorded, 1: allowed and recorded, or the reason of a denial. Built-in protections come before the rules."""
+    """0: allowed and not recorded, 1: allowed and recorded, or the reason of a denial.
+
+    Built-in protections come before the rules.
+    """
     if path in hidden[0] or path.startswith(hidden[1]):
         return hidden_reason
     if path in owned[0] or path.startswith(owned[1]):
@@ -124,7 +127,8 @@ def reject(
 ) -> Refusal | None:
     """Refuse a file access; only what the rules refused has a line that would allow it.
 
-    Reading what is not there fails as it always does: programs probe for optional files, and printing a traceback looks for "<string>".
+    Reading what is not there fails as it always does: programs probe for optional files, and printing a traceback looks
+    for "<string>".
     """
     if access == "read" and reason not in builtin:
         try:
@@ -217,7 +221,10 @@ def on_open(
     str=str,
     type=type,
 ) -> Refusal | None:
-    """`open(path, mode, flags)`: every file that is opened, by whatever call. `mode` is None for os.open, whose dir_fd the event lacks."""
+    """`open(path, mode, flags)`: every file that is opened, by whatever call.
+
+    `mode` is None for os.open, whose dir_fd the event lacks.
+    """
     if isinstance(path, int):
         return None
     if type(path) is str and path.startswith(mark):
@@ -264,7 +271,10 @@ def on_open(
 def on_listing(
     op: str, path: Any, *, place=place, unclear=unclear, check_file=check_file, shown=shown, listable=frozenset()
 ) -> Refusal | None:
-    """Names in a directory, or a file's extended attributes: read access. The script's own directory is listed by every import."""
+    """Names in a directory, or a file's extended attributes: read access.
+
+    The script's own directory is listed by every import.
+    """
     resolved = place(path, -1, True)
     if resolved is None:
         return unclear(op, path)
@@ -289,7 +299,10 @@ def on_single(
     isinstance=isinstance,
     type=type,
 ) -> Refusal | None:
-    """One changed path. What is removed is the link itself; what is changed in place must be allowed as link and as target."""
+    """One changed path.
+
+    What is removed is the link itself; what is changed in place must be allowed as link and as target.
+    """
     removes = op in ("fs.remove", "fs.rmdir", "fs.mkdir", "fs.mknod")
     named = place(path, dir_fd, False)
     if named is None:
@@ -393,7 +406,9 @@ def on_sqlite(
     lstat=lstat,
     OSError=OSError,
 ) -> Refusal | None:
-    """`sqlite3.connect(database)`: a path, or a `file:` URI when the caller said uri=True, which the event does not tell: both readings count."""
+    """`sqlite3.connect(database)`: a path, or a `file:` URI when the caller said uri=True, which the event does not
+    tell: both readings count.
+    """
     text = exact_text(database)
     if text is None:
         return unclear("fs.write", database)

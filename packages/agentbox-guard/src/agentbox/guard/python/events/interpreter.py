@@ -1,6 +1,7 @@
-"""Sealed: the audit events by which a program could get around an interpreter guard: native code, other interpreters, guard state.
+"""Sealed: the audit events by which a program could get around the guard: native code, other interpreters, guard state.
 
-What it refuses no honest agent needs; what cannot be seen from here (crafted bytecode, signal frames) is the kernel layers' part.
+What it refuses no honest agent needs; what cannot be seen from here (crafted bytecode, signal frames) is the kernel
+layers' part.
 """
 
 from __future__ import annotations
@@ -16,22 +17,9 @@ if TYPE_CHECKING:
 EVENTS = (
     *("import", "object.__getattr__", "object.__setattr__", "object.__delattr__", "cpython.PyInterpreterState_New"),
     *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys._current_exceptions"),
-    *(
-        "ctypes.dlopen",
-        "ctypes.dlsym",
-        "ctypes.dlsym/handle",
-        "ctypes.cdata",
-        "ctypes.cdata/buffer",
-        "ctypes.call_function",
-    ),
-    *(
-        "ctypes.PyObj_FromPtr",
-        "ctypes.string_at",
-        "ctypes.wstring_at",
-        "ctypes.addressof",
-        "ctypes.create_string_buffer",
-    ),
-    *("_posixsubprocess.fork_exec",),
+    *("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.cdata/buffer"),
+    *("ctypes.call_function", "ctypes.PyObj_FromPtr", "ctypes.string_at", "ctypes.wstring_at", "ctypes.addressof"),
+    *("ctypes.create_string_buffer", "_posixsubprocess.fork_exec"),
 )
 REFUSED = {
     "ctypes": "it calls native code, which no guard inside the interpreter can follow",
@@ -64,7 +52,7 @@ REFUSED = {
     "_signal": "a second copy of it would send signals unseen",
 }
 IMPORT_ERROR = -1
-"""In place of an errno: the hook raises ImportError, which `try: import readline` handles (facts: cmd, pdb and code do so)."""
+"""In place of an errno: the hook raises ImportError, which `try: import readline` handles, as cmd, pdb and code do."""
 
 
 def on_import(
@@ -82,7 +70,7 @@ def on_import(
     str=str,
     import_error=IMPORT_ERROR,
 ) -> Refusal | None:
-    """`import(name, filename, …)`: once by name for what is not loaded yet, and again with the file of an extension module."""
+    """`import(name, filename, …)`: once by name for what is not loaded yet, again with an extension module's file."""
     stem = ""
     if filename is not None:
         text = exact_text(filename)
@@ -108,24 +96,22 @@ def on_import(
     return None if refusal is None else (import_error, refusal[1], stem)
 
 
+FUNCTION = type(on_import)
+
+
 def on_attribute(
-    event: str, thing: Any, name: Any, *, ours=None, refuse=refuse, type=type, FunctionType=type(on_import)
+    event: str, thing: Any, name: Any, *, ours=None, refuse=refuse, type=type, function=FUNCTION
 ) -> Refusal | None:
-    """Attributes of code: free for the agent's own functions. The guard's keyword defaults are its settings: neither read nor replaced."""
-    if type(thing) is not FunctionType or thing.__globals__ is not ours:
+    """Attributes of code: free for the agent's own functions.
+
+    The guard's keyword defaults are its settings: neither read nor replaced.
+    """
+    if type(thing) is not function or thing.__globals__ is not ours:
         return None
-    if (
-        event == "object.__getattr__" and name != "__kwdefaults__"
-    ):  # code is immutable and holds nothing; tracebacks need it
-        return None
-    return refuse(
-        "code.load",
-        {"name": "guard"},
-        "code",
-        "the guard's own functions",
-        "they are not the agent's to look into",
-        None,
-    )
+    if event == "object.__getattr__" and name != "__kwdefaults__":
+        return None  # code is immutable and holds nothing; tracebacks need it
+    target = "the guard's own functions"
+    return refuse("code.load", {"name": "guard"}, "code", target, "they are not the agent's to look into", None)
 
 
 def on_interpreter(

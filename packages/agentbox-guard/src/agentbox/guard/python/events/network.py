@@ -1,6 +1,7 @@
-"""Sealed: the audit events of sockets and name look-ups. Nothing is decided here but families: the supervisor holds the rules and the pinned addresses.
+"""Sealed: the audit events of sockets and name look-ups. Decides nothing but families: the supervisor holds the rules.
 
-Host names given to connect() are resolved in C before its event; the facades resolve them first, and what still arrives as a name is refused.
+Host names given to connect() are resolved in C before its event; the facades resolve them first, and what still arrives
+as a name is refused.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def on_new(
     """`socket.__new__`: TCP, UDP and unix sockets only; -1 stands for a descriptor that exists already (socket(7))."""
     if family == -1 or family == unix:
         return None
-    if (family == inet or family == inet6) and (kind == -1 or kind & 0xF in (1, 2)) and proto in (-1, 0, 6, 17):
+    if family in (inet, inet6) and (kind == -1 or kind & 0xF in (1, 2)) and proto in (-1, 0, 6, 17):
         return None
     target = f"socket family {family} type {kind & 0xF} protocol {proto}"
     return refuse(
@@ -66,7 +67,10 @@ def on_unix(
     isinstance=isinstance,
     bytearray=bytearray,
 ) -> Refusal | None:
-    """A unix socket by path. The guard's own channel and the run's private folders are free; abstract names have no owner and are refused."""
+    """A unix socket by path.
+
+    The guard's own channel and the run's private folders are free; abstract names have no owner and are refused.
+    """
     if isinstance(address, bytearray):
         address = bytes(address)
     text = exact_text(address)
@@ -135,7 +139,10 @@ def on_address(
 def on_lookup(
     event: str, host: Any, *, exact_text=exact_text, is_literal=is_literal, refuse=refuse, type=type, bytes=bytes
 ) -> Refusal | None:
-    """A look-up in C. Names go through the facades, which ask the supervisor; only literal addresses and "no host" pass here."""
+    """A look-up by C code.
+
+    Names go through the facades, which ask the supervisor; only literal addresses and "no host" pass here.
+    """
     if host is None:
         return None
     text = exact_text(host)

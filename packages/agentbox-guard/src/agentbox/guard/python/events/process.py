@@ -1,6 +1,7 @@
-"""Sealed: the audit events of programs, signals and the environment that children inherit. The supervisor decides on programs and signals.
+"""Sealed: the audit events of programs, signals and environments. On programs and signals the supervisor decides.
 
-`subprocess.Popen` is no event of this list: Python code raises it, so the agent can silence it; the facade of `_posixsubprocess.fork_exec` stands there.
+`subprocess.Popen` is no event of this list: Python code raises it, so the agent can silence it; the facade of
+`_posixsubprocess.fork_exec` stands there.
 """
 
 from __future__ import annotations
@@ -19,62 +20,22 @@ EVENTS = (
     *("os.exec", "os.posix_spawn", "os.system", "os.kill", "os.killpg", "os.putenv", "os.unsetenv"),
     *("resource.prlimit", "fcntl.ioctl", "fcntl.fcntl"),
 )
-INJECTING = frozenset(
-    (
-        "BASH_ENV",
-        "ENV",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "PERL5OPT",
-        "PERL5LIB",
-        "PERLLIB",
-        "RUBYOPT",
-        "RUBYLIB",
-        "GCONV_PATH",
-        "LUA_INIT",
-    )
-    + (
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "GIT_SSH",
-        "GIT_SSH_COMMAND",
-        "GIT_EXEC_PATH",
-        "GIT_EDITOR",
-    )
-    + (
-        "GIT_PAGER",
-        "GIT_SEQUENCE_EDITOR",
-        "GIT_ASKPASS",
-        "SSH_ASKPASS",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_PROXY_COMMAND",
-        "GIT_TEMPLATE_DIR",
-    )
-    + (
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_CONFIG_COUNT",
-        "GIT_CONFIG_PARAMETERS",
-        "PYTHONHOME",
-        "PYTHONSTARTUP",
-    )
-    + (
-        "PYTHONUSERBASE",
-        "PYTHONPYCACHEPREFIX",
-        "PYTHONEXECUTABLE",
-        "PYTHONPLATLIBDIR",
-        "PYTHONINSPECT",
-        "PYTHONBREAKPOINT",
-    )
-)
+INJECTING = frozenset((
+    "BASH_ENV", "ENV", "NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "PERLLIB", "RUBYOPT", "RUBYLIB",
+    "GCONV_PATH", "LUA_INIT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS",
+    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_EDITOR", "GIT_PAGER", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS",
+    "SSH_ASKPASS", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR",
+    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS",
+    "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR",
+    "PYTHONINSPECT", "PYTHONBREAKPOINT",
+))  # fmt: skip
 """Variables that make an allowed program load or run other code."""
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
 
 FIOSETOWN, SIOCSPGRP, F_SETOWN, F_SETOWN_EX = 0x8901, 0x8902, 8, 15
-"""asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number, when it is ready (F_SETSIG, fcntl(2))."""
+"""asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number (F_SETSIG), when it is ready."""
 
 
 def injects(name: str, *, injecting=INJECTING) -> bool:
@@ -85,7 +46,10 @@ def injects(name: str, *, injecting=INJECTING) -> bool:
 def child_environment(
     env: Any, *, required=(), injects=injects, exact_text=exact_text, dict=dict, type=type
 ) -> str | None:
-    """Why a child must not be started with `env`, or None. None as `env` means the process's own, whose changes are watched."""
+    """Why a child must not be started with `env`, or None.
+
+    None as `env` means the process's own, whose changes are watched.
+    """
     if env is None:
         return None
     if type(env) is not dict:
@@ -124,7 +88,10 @@ def on_exec(
     type=type,
     len=len,
 ) -> Refusal | None:
-    """A program is about to start: plain values only; the supervisor resolves and decides. A missing file fails as it would without a guard."""
+    """A program is about to start: plain values only; the supervisor resolves and decides.
+
+    A missing file fails as it would without a guard.
+    """
     text = exact_text(path) if path is not None else None
     if text is None:
         return refuse(

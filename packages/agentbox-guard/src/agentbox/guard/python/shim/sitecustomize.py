@@ -1,6 +1,7 @@
-"""Starts the agentbox guard before any user code; it is first on PYTHONPATH, so `site` imports it. Never lets the interpreter go on unguarded.
+"""Starts the agentbox guard before any user code. Never lets the interpreter go on unguarded.
 
-It runs on whatever Python the agent uses, so it keeps to syntax that old versions parse, to say what is wrong with them.
+Its folder is first on PYTHONPATH, so `site` imports it. It runs on whatever Python the agent uses, so it keeps to
+syntax that old versions parse, to say what is wrong with them.
 """
 
 import sys
