@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import pathlib
 import types
@@ -9,10 +10,15 @@ import types
 import pytest
 
 import agentbox.guard.python
+import agentbox.policy.forms.path
 from agentbox.guard.python import bootstrap
+from agentbox.guard.python.facades import FACADES
 
 FOLDER = pathlib.Path(agentbox.guard.python.__file__).parent
 MODULES = ["wire", "resolve", "digest", *bootstrap.SEALED_MODULES]
+PATH_FORM = pathlib.Path(agentbox.policy.forms.path.__file__)
+"""Executed between `digest` and the first of SEALED_MODULES."""
+
 READS_OUTSIDE = {
     "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF",
     "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF", "STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL",
@@ -47,3 +53,29 @@ def test_every_module_of_the_guard_is_sealed_or_the_bootstrap() -> None:
         if name in MODULES or name in ("bootstrap", "shim/sitecustomize"):
             continue
         assert not functions(compile(path.read_text(), str(path), "exec")), name
+
+
+def defined(path: pathlib.Path) -> list[str]:
+    """The names that a sealed module gives to functions and constants of its own."""
+    names = []
+    for statement in ast.parse(path.read_text()).body:
+        if isinstance(statement, ast.FunctionDef):
+            names.append(statement.name)
+        elif isinstance(statement, ast.Assign):
+            names += [
+                name.id for target in statement.targets for name in ast.walk(target) if isinstance(name, ast.Name)
+            ]
+    return [name for name in names if name not in ("EVENTS", "TYPE_CHECKING")]
+
+
+def test_no_name_of_the_shared_namespace_stands_for_two_things() -> None:
+    """A second function of a name would be bound in place of the first by every module that comes later."""
+    names = [name for path in (PATH_FORM, *(FOLDER / f"{name}.py" for name in MODULES)) for name in defined(path)]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
+def test_every_facade_of_the_table_is_a_function_of_its_folder() -> None:
+    """A row that names nothing would end every run; one named twice would judge its own stand-in."""
+    made = [name for path in (FOLDER / "facades").glob("*.py") for name in defined(path)]
+    assert [facade for _, _, facade in FACADES if facade not in made] == []
+    assert len({(place, name) for place, name, _ in FACADES}) == len(FACADES)

@@ -17,8 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SEALED_MODULES = ("report", "events/files", "events/network", "events/process", "events/interpreter", "hook", "facades")
-"""Executed in this order, after `wire`, `resolve`, `digest` and the policy's path form, in one private namespace."""
+SEALED_MODULES = (
+    *("report", "judge"),
+    *("events/files", "events/changes", "events/sqlite", "events/network", "events/process", "events/interpreter"),
+    "hook",
+    *("facades/_plain", "facades/environment", "facades/files", "facades/process", "facades/network"),
+)
+"""Executed in this order, after `wire`, `resolve`, `digest` and the policy's path form, in one private namespace.
+
+A name must not stand for two things in it: functions hold what they use as defaults, by name, from what came before.
+"""
 
 VERSION = 1
 
@@ -41,13 +49,12 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         run(here + "/resolve.py", space)
         run(here + "/digest.py", space)
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
-        for name in SEALED_MODULES[:1]:
-            run(f"{here}/{name}.py", space)
         events: dict[str, tuple[str, ...]] = {}
-        for name in SEALED_MODULES[1:]:
+        for name in SEALED_MODULES:
             run(f"{here}/{name}.py", space)
             if name.startswith("events/"):
                 events[name[7:]] = space.pop("EVENTS")
+        run(here + "/facades/__init__.py", space)
     finally:
         sys.dont_write_bytecode = writes
     loaded = [
@@ -228,45 +235,28 @@ def event_sets(events: dict[str, tuple[str, ...]], probe: str) -> dict[str, Any]
 
 def install(space: dict[str, Any]) -> None:
     """Put the facades in place of the C functions, in every module that holds them by now."""
-    import _posixsubprocess
-    import _signal
     import _socket
     import os
 
-    for name in (
-        "open",
-        "mkfifo",
-        "mknod",
-        "chroot",
-        "unshare",
-        "setns",
-        "putenv",
-        "unsetenv",
-        "execv",
-        "execve",
-        "posix_spawn",
-        "posix_spawnp",
-    ):
-        old = getattr(posix, name, None)
-        if old is not None:
-            new = disguise(space["os_" + name], old)
-            for module in (posix, os):
-                setattr(module, name, new)
+    methods = {}
+    for place, name, facade in space["FACADES"]:
+        holder = _socket.socket if place == "_socket.socket" else sys.modules[place]
+        old = getattr(holder, name, None)
+        if old is None:
+            continue
+        new = disguise(space[facade], old)
+        if holder is _socket.socket:  # a C type, which takes no new attributes: a type of our own takes its place
+            methods[name] = new
+            continue
+        setattr(holder, name, new)
+        if holder is posix:
+            setattr(os, name, new)
             for capability in (os.supports_dir_fd, os.supports_fd):
                 if old in capability:
                     capability.add(new)
-    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo"):
-        setattr(_socket, name, disguise(space[name], getattr(_socket, name)))
-    methods = {
-        name: disguise(space["socket_" + name], getattr(_socket.socket, name))
-        for name in ("connect", "connect_ex", "bind", "sendto", "listen")
-    }
-    _socket.socket = _socket.SocketType = type(
-        "socket", (_socket.socket,), {"__slots__": (), "__module__": "_socket", **methods}
-    )  # type: ignore[misc]
-    _posixsubprocess.fork_exec = disguise(space["fork_exec"], _posixsubprocess.fork_exec)
-    if hasattr(_signal, "pidfd_send_signal"):
-        _signal.pidfd_send_signal = disguise(space["pidfd_send_signal"], _signal.pidfd_send_signal)
+    guarded = type("socket", (_socket.socket,), {"__slots__": (), "__module__": "_socket", **methods})
+    for name in ("socket", "SocketType"):
+        setattr(_socket, name, guarded)
 
 
 def disguise(new: Any, old: Any) -> Any:

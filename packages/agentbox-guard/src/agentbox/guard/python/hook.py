@@ -9,10 +9,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.python.events.changes import on_changes
     from agentbox.guard.python.events.files import on_files
     from agentbox.guard.python.events.interpreter import on_interpreter
     from agentbox.guard.python.events.network import on_network
     from agentbox.guard.python.events.process import on_process
+    from agentbox.guard.python.events.sqlite import on_sqlite
     from agentbox.guard.python.report import Refusal
 
 
@@ -21,9 +23,13 @@ def dispatch(
     args: tuple[Any, ...],
     *,
     files=frozenset(),
+    changes=frozenset(),
+    sqlite=frozenset(),
     network=frozenset(),
     process=frozenset(),
     on_files=on_files,
+    on_changes=on_changes,
+    on_sqlite=on_sqlite,
     on_network=on_network,
     on_process=on_process,
     on_interpreter=on_interpreter,
@@ -31,6 +37,10 @@ def dispatch(
     """Hand the event to its family."""
     if event in files:
         return on_files(event, args)
+    if event in changes:
+        return on_changes(event, args)
+    if event in sqlite:
+        return on_sqlite(event, args)
     if event in network:
         return on_network(event, args)
     if event in process:

@@ -1,7 +1,5 @@
-"""The audit events that the guard looks at, one family a file, and the one table of families."""
+"""The audit events that the guard looks at, one family a file. Importing it does nothing.
 
-FAMILIES = ("files", "network", "process", "interpreter")
-"""Modules of this folder, in the order in which the bootstrap executes them.
-
-Each has EVENTS (names) and `on_<family>(event, args)`.
+Each has EVENTS (names) and `on_<family>(event, args)`; they are listed in the bootstrap's SEALED_MODULES and called by
+the hook's `dispatch`.
 """

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.events.files import judge_file
+    from agentbox.guard.python.judge import judge_file
     from agentbox.guard.python.report import Refusal, refuse, witness
     from agentbox.guard.python.resolve import exact_text, resolve
 

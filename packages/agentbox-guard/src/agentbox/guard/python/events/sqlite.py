@@ -1,0 +1,86 @@
+"""Sealed: the audit events of SQLite, which opens its files in C. Never lets it load native code.
+
+Event names and arguments: CPython's audit events table (PEP 578); the reading of URIs: sqlite.org/uri.html.
+"""
+
+from __future__ import annotations
+
+from posix import lstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.judge import check_file, traced, unclear
+    from agentbox.guard.python.report import Refusal, refuse
+    from agentbox.guard.python.resolve import exact_text, resolve
+
+EVENTS = ("sqlite3.connect", "sqlite3.enable_load_extension", "sqlite3.load_extension")
+NATIVE_REASON = "SQLite extensions are native code, which no guard can follow"
+
+
+def unescape(text: str, *, int=int, len=len, bytes=bytes, ValueError=ValueError) -> str:
+    """%-escapes of a `file:` URI undone, as SQLite does (sqlite.org/uri.html)."""
+    parts = text.split("%")
+    out = parts[0].encode("utf-8", "surrogateescape")
+    for part in parts[1:]:
+        try:
+            out += bytes((int(part[:2], 16),)) + part[2:].encode("utf-8", "surrogateescape")
+        except ValueError:
+            out += b"%" + part.encode("utf-8", "surrogateescape")
+    return out.decode("utf-8", "surrogateescape")
+
+
+def on_database(
+    database: Any,
+    *,
+    exact_text=exact_text,
+    unclear=unclear,
+    unescape=unescape,
+    resolve=resolve,
+    check_file=check_file,
+    traced=traced,
+    lstat=lstat,
+    OSError=OSError,
+) -> Refusal | None:
+    """`sqlite3.connect(database)`: a path, or a `file:` URI when the caller said uri=True.
+
+    The event does not tell which, so both readings count.
+    """
+    text = exact_text(database)
+    if text is None:
+        return unclear("fs.write", database)
+    if text == "" or text == ":memory:":
+        return None
+    readings = [(text, "write")]
+    if text[:5] == "file:":
+        location, _, query = text[5:].partition("#")[0].partition("?")
+        if location[:2] == "//":
+            location = "/" + location[2:].partition("/")[2]
+        words = query.split("&")
+        if "mode=memory" not in words and location != ":memory:" and location != "":
+            readings.append((unescape(location), "read" if "mode=ro" in words else "write"))
+        try:
+            lstat(text.rpartition("/")[0] or ".")
+        except OSError:  # no such folder: the literal reading cannot be opened
+            del readings[0]
+    for path, access in readings:
+        resolved = resolve(path, True)
+        if resolved is None:
+            return unclear("fs.write", database)
+        op = "fs.read" if access == "read" else "fs.write"
+        refusal = check_file(op, access, resolved, {"path": traced(resolved), "flags": "sqlite3"})
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def on_sqlite(
+    event: str, args: tuple[Any, ...], *, on_database=on_database, refuse=refuse, reason=NATIVE_REASON
+) -> Refusal | None:
+    """The family's dispatcher."""
+    if event == "sqlite3.connect":
+        return on_database(args[0])
+    if event == "sqlite3.enable_load_extension" and not args[1]:
+        return None
+    return refuse("code.load", {"name": event}, "code", event, reason, None)

@@ -1,0 +1,36 @@
+"""Stand-ins for C functions, which make calls plain (one path, exact types) before the hook judges, and their table.
+
+Where an operation raises no audit event the stand-in is all there is: it explains and records, and a hostile program
+can get around it; the kernel layers contain. Nothing here trusts the agent's own modules.
+"""
+
+FACADES = (
+    ("posix", "open", "os_open"),
+    ("posix", "mkfifo", "os_mkfifo"),
+    ("posix", "mknod", "os_mknod"),
+    ("posix", "chroot", "os_chroot"),
+    ("posix", "unshare", "os_unshare"),
+    ("posix", "setns", "os_setns"),
+    ("posix", "putenv", "os_putenv"),
+    ("posix", "unsetenv", "os_unsetenv"),
+    ("posix", "execv", "os_execv"),
+    ("posix", "execve", "os_execve"),
+    ("posix", "posix_spawn", "os_posix_spawn"),
+    ("posix", "posix_spawnp", "os_posix_spawnp"),
+    ("_posixsubprocess", "fork_exec", "fork_exec"),
+    ("_signal", "pidfd_send_signal", "pidfd_send_signal"),
+    ("_socket", "getaddrinfo", "getaddrinfo"),
+    ("_socket", "gethostbyname", "gethostbyname"),
+    ("_socket", "gethostbyname_ex", "gethostbyname_ex"),
+    ("_socket", "gethostbyaddr", "gethostbyaddr"),
+    ("_socket", "getnameinfo", "getnameinfo"),
+    ("_socket.socket", "connect", "socket_connect"),
+    ("_socket.socket", "connect_ex", "socket_connect_ex"),
+    ("_socket.socket", "bind", "socket_bind"),
+    ("_socket.socket", "sendto", "socket_sendto"),
+    ("_socket.socket", "listen", "socket_listen"),
+)
+"""(module or type, name there, the function of this folder that takes its place); what this Python lacks is skipped.
+
+Functions are named here, not held: they live in the bootstrap's private namespace only.
+"""

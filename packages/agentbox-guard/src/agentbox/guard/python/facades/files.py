@@ -1,0 +1,95 @@
+"""Sealed: stand-ins for calls on files whose audit event says too little, or that have none. Opens nothing unjudged.
+
+mkfifo, mknod, chroot, unshare and setns raise no audit event: around their stand-ins only the kernel layers contain.
+"""
+
+from __future__ import annotations
+
+import posix
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.events.changes import on_single
+    from agentbox.guard.python.facades._plain import plain_path, stop
+    from agentbox.guard.python.report import refuse
+
+
+def os_open(
+    path: Any,
+    flags: int,
+    mode: int = 0o777,
+    *,
+    dir_fd: int | None = None,
+    real=posix.open,
+    plain_path=plain_path,
+    getcwd=posix.getcwd,
+    OSError=OSError,
+) -> int:
+    """Open a file for low level IO. Returns a file descriptor (integer)."""
+    text = plain_path(path)
+    if text[:1] != "/":  # the audit event has no dir_fd, so the path has to say it
+        text = f"/proc/self/fd/{dir_fd}/{text}" if dir_fd is not None else f"{getcwd()}/{text}"
+    try:
+        return real(text, flags, mode)
+    except OSError as error:
+        if error.filename == text:
+            error.filename = path
+        raise
+
+
+def os_mkfifo(
+    path: Any,
+    mode: int = 0o666,
+    *,
+    dir_fd: int | None = None,
+    real=posix.mkfifo,
+    on_single=on_single,
+    stop=stop,
+    plain_path=plain_path,
+) -> None:
+    """Create a "fifo" (a POSIX named pipe)."""
+    try:
+        path = plain_path(path)
+        stop(on_single("fs.mknod", path, dir_fd))
+        real(path, mode, dir_fd=dir_fd)
+    finally:
+        real = None  # a denial's traceback must not hand out the original
+
+
+def os_mknod(
+    path: Any,
+    mode: int = 0o600,
+    device: int = 0,
+    *,
+    dir_fd: int | None = None,
+    real=posix.mknod,
+    on_single=on_single,
+    stop=stop,
+    plain_path=plain_path,
+) -> None:
+    """Create a node in the file system."""
+    try:
+        path = plain_path(path)
+        stop(on_single("fs.mknod", path, dir_fd))
+        real(path, mode, device, dir_fd=dir_fd)
+    finally:
+        real = None
+
+
+def os_chroot(path: Any, *, refuse=refuse, stop=stop) -> None:
+    """Refused: it would change what every path means."""
+    stop(refuse("code.load", {"name": "os.chroot"}, "code", "os.chroot", "it would change what every path means", None))
+
+
+def os_unshare(flags: int, *, refuse=refuse, stop=stop) -> None:
+    """Refused: it would change what every path means."""
+    stop(
+        refuse("code.load", {"name": "os.unshare"}, "code", "os.unshare", "it would change what every path means", None)
+    )
+
+
+def os_setns(fd: int, nstype: int = 0, *, refuse=refuse, stop=stop) -> None:
+    """Refused: it would change what every path means."""
+    stop(refuse("code.load", {"name": "os.setns"}, "code", "os.setns", "it would change what every path means", None))

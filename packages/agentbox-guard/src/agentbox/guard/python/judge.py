@@ -1,0 +1,165 @@
+"""Sealed: the judgement of one file access, and what an event's path names. Judges no spelling, only objects.
+
+Built-in protections come before the rules; the rules themselves are the policy's path form (docs/spec/policy.md).
+"""
+
+from __future__ import annotations
+
+from errno import ENOENT
+from posix import getpid, lstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.python.report import Refusal, refuse, witness
+    from agentbox.guard.python.resolve import exact_text, of_descriptor, resolve
+    from agentbox.policy.forms.path import path_decide, path_fix, path_reason
+
+DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"))
+OWN_PROC_REFUSED = ("/mem", "/pagemap", "/clear_refs")
+HIDDEN_REASON = "it is agentbox's own record of this run, which no rule opens"
+FOREIGN_REASON = "the memory, environment and files of another process are open to no rule"
+FOREIGN_OPEN = frozenset(
+    ("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat")
+)
+"""What a rule may open of another process's folder in /proc: numbers and names (proc(5))."""
+
+SEALED_REASON = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
+
+
+def traced(path: str, *, private=(), len=len) -> str:
+    """The path as the trace names it: private folders by variable, as their real names differ in every run."""
+    for name, tree, prefix in private:
+        if path == tree or path.startswith(prefix):
+            return "$" + name + path[len(tree) :]
+    return path
+
+
+def judge_file(
+    access: str,
+    path: str,
+    *,
+    hidden=(frozenset(), ()),
+    sealed=(frozenset(), ()),
+    readable=(frozenset(), ()),
+    owned=(frozenset(), ()),
+    rules=(),
+    devices=DEVICES,
+    refused=OWN_PROC_REFUSED,
+    hidden_reason=HIDDEN_REASON,
+    sealed_reason=SEALED_REASON,
+    foreign_reason=FOREIGN_REASON,
+    foreign_open=FOREIGN_OPEN,
+    getpid=getpid,
+    path_decide=path_decide,
+    path_reason=path_reason,
+) -> int | str:
+    """0: allowed and not recorded, 1: allowed and recorded, or the reason of a denial.
+
+    Built-in protections come before the rules.
+    """
+    if path in hidden[0] or path.startswith(hidden[1]):
+        return hidden_reason
+    if path in owned[0] or path.startswith(owned[1]):
+        return 1
+    if path in devices or path.startswith("/dev/pts/"):
+        return 0
+    if access == "write":
+        if path in sealed[0] or path.startswith(sealed[1]):
+            return sealed_reason
+    else:
+        if path in readable[0] or path.startswith(readable[1]):
+            return 0
+    if path.startswith("/proc/") and path[6:7].isdigit():
+        number, _, rest = path[6:].partition("/")
+        if number != f"{getpid()}":
+            if rest not in foreign_open:
+                return foreign_reason
+        elif path.endswith(refused):
+            return foreign_reason
+        elif access == "read":
+            return 0
+    if path_decide(access, path, rules) >= 0:
+        return 1
+    return path_reason(access, path, rules)
+
+
+def reject(
+    op: str,
+    access: str,
+    path: str,
+    reason: str,
+    args: dict[str, Any],
+    *,
+    refuse=refuse,
+    path_fix=path_fix,
+    lstat=lstat,
+    cwd="/",
+    builtin=(HIDDEN_REASON, SEALED_REASON, FOREIGN_REASON),
+    enoent=ENOENT,
+    OSError=OSError,
+) -> Refusal | None:
+    """Refuse a file access; only what the rules refused has a line that would allow it.
+
+    Reading what is not there fails as it always does: programs probe for optional files, and printing a traceback looks
+    for "<string>".
+    """
+    if access == "read" and reason not in builtin:
+        try:
+            lstat(path)
+        except OSError as error:
+            if error.errno == enoent:
+                return (enoent, "No such file or directory", path)
+    return refuse(op, args, access, path, reason, None if reason in builtin else path_fix(access, path, cwd))
+
+
+def check_file(
+    op: str,
+    access: str,
+    path: str,
+    args: dict[str, Any],
+    *,
+    judge_file=judge_file,
+    witness=witness,
+    reject=reject,
+    int=int,
+    type=type,
+) -> Refusal | None:
+    """Judge one resolved path and record the outcome."""
+    judged = judge_file(access, path)
+    if type(judged) is int:
+        return witness(op, args, path) if judged else None
+    return reject(op, access, path, judged, args)
+
+
+def place(
+    path: Any,
+    dir_fd: Any,
+    follow: bool,
+    *,
+    exact_text=exact_text,
+    resolve=resolve,
+    of_descriptor=of_descriptor,
+    isinstance=isinstance,
+    int=int,
+    type=type,
+    whole=int.__int__,
+) -> str | None:
+    """The resolved path of an event's (path, dir_fd) pair; None when it cannot be told, which the callers deny."""
+    if path is None:
+        return resolve(".", True)
+    if isinstance(path, int):
+        return of_descriptor(whole(path))
+    text = exact_text(path)
+    if text is None:
+        return None
+    if text[:1] != "/" and isinstance(dir_fd, int) and whole(dir_fd) >= 0:
+        text = f"/proc/self/fd/{whole(dir_fd)}/{text}"
+    return resolve(text, follow)
+
+
+def unclear(op: str, what: Any, *, refuse=refuse, str=str, type=type) -> Refusal | None:
+    """The refusal of a path that has no single meaning."""
+    reason = f"a {type(what).__name__} here may mean one path now and another later; pass a plain str or bytes path"
+    return refuse(op, {"path": "?"}, "read", "?", reason, None)
