@@ -1,6 +1,6 @@
 """Git configuration as far as safety goes: what its entries are, and which of them make git run a program.
 
-What cannot be read as git reads it counts as dangerous. Source: git-config(1), section "SYNTAX" and the variables listed there.
+What cannot be read as git reads it counts as dangerous. Source: git-config(1), "SYNTAX" and "VARIABLES".
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _Reader:
         self._section, self._subsection = section, subsection
 
     def _quoted(self) -> str:
-        made = []
+        made: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
             self._at += 1

@@ -12,13 +12,13 @@ import fcntl
 import os
 
 from agentbox.guard.kernel import gitconfig, protected
-from agentbox.policy.forms.path import glob_matches
+from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.policy import Policy
+    from agentbox.policy import Policy, Rule
 
 MOST_FILES = 20000
 """How many files of a folder are looked through before it may be renamed."""
@@ -41,14 +41,10 @@ class Protection:
             for rule in rules
             if rule.form["glob"] is None
         )
-        self._globs = tuple(
-            (prefix, patterns, frozenset(protected.folded(one) for one in patterns if type(one) is str))
-            for _, writes, _, prefix, patterns in policy.paths  # type: ignore[misc, attr-defined]
-            if writes and patterns is not None
-        )
+        self._globs = tuple(_glob(rule) for rule in rules if rule.form["glob"] is not None)
 
     def tuples(self) -> dict[str, Any]:
-        """The keyword arguments with which `protected.reason_for` decides the same inside a guard; globs do not lift."""
+        """The keyword arguments of `protected.reason_for`, which decides the same inside a guard; globs do not lift."""
         return {"roots": self._roots, "exempt": self._exempt}
 
     def reason(self, path: str) -> str:
@@ -181,12 +177,9 @@ class Protection:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(name)
                         continue
-                    why = self._place(target + name)[1]
-                    if (
-                        why
-                        and not self._place(source + name)[1]
-                        and not self._is_harmless(source + name, target + name)
-                    ):
+                    old, new = source + name, target + name
+                    why = self._place(new)[1]
+                    if why and not self._place(old)[1] and not self._is_harmless(old, new):
                         return why + protected.BUILTIN
         return ""
 
@@ -204,6 +197,13 @@ class Protection:
             return False
         finally:
             os.close(descriptor)
+
+
+def _glob(rule: Rule) -> tuple[str, tuple[Any, ...], frozenset[str]]:
+    """The root with a slash, the patterns and the names without wildcards of a rule's glob."""
+    patterns = glob_patterns(rule.form["glob"])
+    names = frozenset(protected.folded(one) for one in patterns if type(one) is str)
+    return rule.form["root"].rstrip("/") + "/", patterns, names
 
 
 def _read(descriptor: int) -> bytes:

@@ -46,9 +46,7 @@ IGNORED = "\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u2
 HOOK_REASON = "git runs what is in hooks"
 FOLDER_REASON = "other programs run or obey what is in this folder"
 FILE_REASON = "other programs run or obey this file when they start"
-CONFIG_REASON = (
-    "git configuration can name programs to run, so it is changed only as git does: a whole new file put in its place"
-)
+CONFIG_REASON = "git configuration can name programs to run, so only a whole new file may take its place, as git does it"
 BUILTIN = "; it is protected unless a write: rule names it"
 
 
@@ -79,9 +77,22 @@ def is_repository(folder: str, name: str, *, exists=exists) -> bool:
     return exists(folder + "/HEAD") and exists(folder + "/commondir")
 
 
-def place_of(path: str, *, folded=folded, folders=FOLDERS, files=FILES, under_config=UNDER_CONFIG, vendored=VENDORED,
-             is_repository=is_repository, hook=HOOK_REASON, folder=FOLDER_REASON, file=FILE_REASON, config=CONFIG_REASON,
-             len=len, range=range) -> tuple[int, str]:  # fmt: skip
+def place_of(
+    path: str,
+    *,
+    folded=folded,
+    folders=FOLDERS,
+    files=FILES,
+    under_config=UNDER_CONFIG,
+    vendored=VENDORED,
+    is_repository=is_repository,
+    hook=HOOK_REASON,
+    folder=FOLDER_REASON,
+    file=FILE_REASON,
+    config=CONFIG_REASON,
+    len=len,
+    range=range,
+) -> tuple[int, str]:
     """What protects the resolved `path`: (index of the part that does, why), or (0, "") for nothing.
 
     A rule lifts it if its root goes as far as that part. The folders themselves are not protected: an empty one does
@@ -102,29 +113,30 @@ def place_of(path: str, *, folded=folded, folders=FOLDERS, files=FILES, under_co
             return (at + 1, folder)
         elif part == "modules" and parts[at - 1] == ".git":
             module = True
-        elif part == "hooks" and not (at + 1 == last and parts[last].endswith(".sample")):
-            if module or is_repository("/".join(real[:at]), parts[at - 1]):
-                return (at, hook)
+        elif part != "hooks" or (at + 1 == last and parts[last].endswith(".sample")):
+            pass
+        elif module or is_repository("/".join(real[:at]), parts[at - 1]):
+            return (at, hook)
     name = parts[last]
     if name in files and not foreign:
         return (last, file)
     if name == ".gitconfig" or (name == "config" and parts[last - 2 : last] == [".config", "git"]):
         return (last, config)
-    if name == "config" or name == "config.worktree":
-        if module or is_repository("/".join(real[:last]), parts[last - 1]):
-            return (last, config)
+    named = name == "config" or name == "config.worktree"
+    if named and (module or is_repository("/".join(real[:last]), parts[last - 1])):
+        return (last, config)
     return (0, "")
 
 
 def is_lifted(path: str, index: int, roots: Any, globs: Any, *, folded=folded, len=len) -> bool:
-    """Whether a write rule names what protects `path`: (root, parts) of those without wildcards, (index, names) of globs
-    that are known to cover the path.
+    """Whether a write rule names what protects `path`: `roots` are (root, parts) of those without wildcards, `globs`
+    the literal names in each of the others that covers the path.
     """
     for root, parts in roots:
         if parts > index and (path == root or path.startswith(root + "/")):
             return True
     name = folded(path).split("/")[index]
-    for names in globs:
+    for names in globs:  # noqa: SIM110 (any() would need a nested function)
         if name in names:
             return True
     return False
