@@ -17,6 +17,7 @@ FOLDERS = {
     "guard/kernel": "agentbox-guard",
     "guard/runtimes": "agentbox-guard",
     "guard/python/events": "agentbox-guard",
+    "guard/python/facades": "agentbox-guard",
     "cli/commands": "agentbox-cli",
 }
 """Folders of kinds, and the distribution that each is in."""

@@ -11,11 +11,13 @@ import pytest
 
 import agentbox.guard.python
 import agentbox.policy.forms.path
-from agentbox.guard.python import bootstrap
-from agentbox.guard.python.facades import FACADES
+from agentbox.guard.python import bootstrap, events, facades
 
 FOLDER = pathlib.Path(agentbox.guard.python.__file__).parent
-MODULES = ["wire", "resolve", "digest", *bootstrap.SEALED_MODULES]
+FOLDERS = {"events/": events.MODULES, "facades/": facades.MODULES}
+MODULES = ["wire", "resolve", "digest"]
+for entry in bootstrap.SEALED_MODULES:
+    MODULES += [entry + module for module in FOLDERS[entry]] if entry in FOLDERS else [entry]
 PATH_FORM = pathlib.Path(agentbox.policy.forms.path.__file__)
 """Executed between `digest` and the first of SEALED_MODULES."""
 
@@ -77,5 +79,5 @@ def test_no_name_of_the_shared_namespace_stands_for_two_things() -> None:
 def test_every_facade_of_the_table_is_a_function_of_its_folder() -> None:
     """A row that names nothing would end every run; one named twice would judge its own stand-in."""
     made = [name for path in (FOLDER / "facades").glob("*.py") for name in defined(path)]
-    assert [facade for _, _, facade in FACADES if facade not in made] == []
-    assert len({(place, name) for place, name, _ in FACADES}) == len(FACADES)
+    assert [facade for _, _, facade in facades.FACADES if facade not in made] == []
+    assert len({(place, name) for place, name, _ in facades.FACADES}) == len(facades.FACADES)

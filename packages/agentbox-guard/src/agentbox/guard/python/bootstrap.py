@@ -17,15 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SEALED_MODULES = (
-    *("report", "judge"),
-    *("events/files", "events/changes", "events/sqlite", "events/network", "events/process", "events/interpreter"),
-    "hook",
-    *("facades/_plain", "facades/environment", "facades/files", "facades/process", "facades/network"),
-)
+SEALED_MODULES = ("report", "judge", "events/", "hook", "facades/")
 """Executed in this order, after `wire`, `resolve`, `digest` and the policy's path form, in one private namespace.
 
-A name must not stand for two things in it: functions hold what they use as defaults, by name, from what came before.
+A folder stands for the MODULES of its table. No name may stand for two things: a default is bound to what it is then.
 """
 
 VERSION = 1
@@ -49,12 +44,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         run(here + "/resolve.py", space)
         run(here + "/digest.py", space)
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
-        events: dict[str, tuple[str, ...]] = {}
-        for name in SEALED_MODULES:
-            run(f"{here}/{name}.py", space)
-            if name.startswith("events/"):
-                events[name[7:]] = space.pop("EVENTS")
-        run(here + "/facades/__init__.py", space)
+        events = run_sealed(here, space)
     finally:
         sys.dont_write_bytecode = writes
     loaded = [
@@ -91,6 +81,21 @@ def run(path: str, space: dict[str, Any]) -> None:
     """Execute a module's code in `space`, from its cached bytecode where there is one."""
     code: Any = external.SourceFileLoader("agentbox", path).get_code("agentbox")
     exec(code, space)
+
+
+def run_sealed(here: str, space: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Execute SEALED_MODULES in `space`; returns the names of the audit events by family."""
+    events = {}
+    for name in SEALED_MODULES:
+        if name[-1] != "/":
+            run(f"{here}/{name}.py", space)
+            continue
+        run(f"{here}/{name}__init__.py", space)
+        for module in space.pop("MODULES"):
+            run(f"{here}/{name}{module}.py", space)
+            if "EVENTS" in space:
+                events[module] = space.pop("EVENTS")
+    return events
 
 
 def bind(space: dict[str, Any], values: dict[str, Any]) -> None:

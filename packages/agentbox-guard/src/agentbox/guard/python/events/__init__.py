@@ -1,5 +1,7 @@
-"""The audit events that the guard looks at, one family a file. Importing it does nothing.
+"""The audit events that the guard looks at, one family a file, and their one table. Importing it does nothing."""
 
-Each has EVENTS (names) and `on_<family>(event, args)`; they are listed in the bootstrap's SEALED_MODULES and called by
-the hook's `dispatch`.
+MODULES = ("files", "changes", "sqlite", "network", "process", "interpreter")
+"""In the order in which the bootstrap executes them.
+
+Each has EVENTS (names) and `on_<family>(event, args)`, which `dispatch` of the hook calls.
 """

@@ -1,8 +1,11 @@
-"""Stand-ins for C functions, which make calls plain (one path, exact types) before the hook judges, and their table.
+"""Stand-ins for C functions, which make calls plain (one path, exact types) before the hook judges, and their tables.
 
 Where an operation raises no audit event the stand-in is all there is: it explains and records, and a hostile program
 can get around it; the kernel layers contain. Nothing here trusts the agent's own modules.
 """
+
+MODULES = ("_plain", "environment", "files", "process", "network")
+"""In the order in which the bootstrap executes them."""
 
 FACADES = (
     ("posix", "open", "os_open"),
