@@ -73,6 +73,15 @@ class Processes:
         self._by_pid[pid] = process
         return process
 
+    def seen(self, pid: int) -> Process:
+        """The process `pid`, which may have no guard: then it is numbered when the kernel first tells of it."""
+        known = self._by_pid.get(pid)
+        if known is None:
+            known = self._by_pid[pid] = Process(self._count, pid)
+            known.told = True
+            self._count += 1
+        return known
+
 
 class Connection:
     """One accepted socket, by its descriptor `fd`. `process` is set by its hello."""
@@ -82,10 +91,10 @@ class Connection:
     waiting = 0
     """Bytes of unfinished lines over all connections."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, pid: int = 0) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
-        self.pid = peer_pid(fd)
+        self.pid = pid or peer_pid(fd)
         self.process: Process | None = None
         self.closed = False
         self._inbox = bytearray()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentbox.guard.effects._base import Effect
     from agentbox.guard.gate import Gate
     from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.scribe import Announced
     from agentbox.guard.services import RunServices
     from agentbox.guard.session import Session
 
@@ -49,6 +50,7 @@ class Dispatcher:
         services: Callable[[int], RunServices],
         welcome: dict[str, Any],
         start: Callable[[], None],
+        announced: Announced | None = None,
     ) -> None:
         self.answer: Callable[[Connection, bytes], None]
         self._session = session
@@ -60,6 +62,7 @@ class Dispatcher:
         self._observing = session.mode == "observe"
         self._welcome = channel.welcome("guard", welcome)
         self._start: Callable[[], None] | None = start
+        self._announced = announced
         self.greeted = False
         """True when a guard has been welcomed."""
         self.armed: set[int] = set()
@@ -84,7 +87,7 @@ class Dispatcher:
             return
         event = self._event(connection, line)
         if kind == "event":
-            self._session.observe(event)
+            self._observe(event)
             return
         denial = Denial(line["key"], line["target"], line["reason"], rule=line["rule"], fix=line["fix"])
         denial.enforced = not self._observing
@@ -102,6 +105,12 @@ class Dispatcher:
             self._ask_file(connection, line["id"], event)
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
+
+    def _observe(self, event: Event) -> None:
+        """Record an act, and note it for the kernel's own notice of the same."""
+        if self._announced is not None:
+            self._announced.add(event.pid, event.op, event.args)
+        self._session.observe(event)
 
     def begin(self) -> None:
         """Start the session, once: after the first welcome, which it would delay, and before anything is recorded."""
@@ -159,7 +168,7 @@ class Dispatcher:
 
     def _ask_file(self, connection: Connection, number: int, event: Event) -> None:
         def go() -> None:
-            self._session.observe(event)
+            self._observe(event)
             self.answer(connection, channel.allowed(number, {}))
 
         if event.op in channel.WRITES and not str(event.args.get("path", "")).startswith("$"):
@@ -213,7 +222,7 @@ class Dispatcher:
                 self.answer(connection, channel.refused(number, text, verdict.code))
                 return
         elif not verdict.quiet:
-            self._session.observe(_public(event))
+            self._observe(_public(event))
         self.answer(connection, channel.allowed(number, verdict.value))
 
     # --- SDK calls ---

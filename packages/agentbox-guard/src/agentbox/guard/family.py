@@ -46,10 +46,12 @@ class Family:
     the run's.
     """
 
-    __slots__ = ("_agent", "_spared")
+    __slots__ = ("_agent", "_spared", "keepers")
 
     def __init__(self, agent: int) -> None:
         self._agent = agent
+        self.keepers: tuple[int, ...] = ()
+        """Processes of ours among them, which end with the others but are not the agent's to signal."""
         self._spared = set(_children()) - {agent}
 
     def has(self, pid: int) -> bool:

@@ -15,8 +15,10 @@ from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, GuardFa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Never
+
+    from agentbox.guard.kernel.confine import Confinement
 
     from agentbox.guard.options import Scratch
 
@@ -74,20 +76,20 @@ def start(
     *,
     mask: Iterable[int] = (),
     scratch: Scratch | None = None,
-    prepare: Callable[[], None] | None = None,
+    confinement: Confinement | None = None,
 ) -> tuple[Child, int]:
     """Fork and exec `file`; returns the child and the descriptor to give to `confirm`, which must follow.
 
     The child stays in the caller's process group and terminal session, keeps descriptors 0 to 2, loses all others, gets
     the default actions for the signals that Python ignores and the signal `mask` that agentbox was started with, and
-    dies with the supervisor (`PR_SET_PDEATHSIG`). `prepare` (kernel layers) runs last, after `scratch.enter()`. Call it
-    before any thread is started.
+    dies with the supervisor (`PR_SET_PDEATHSIG`). With a `confinement` the child enters it after `scratch.enter()`, and
+    the agent is a grandchild where that has a process namespace. Call it before any thread is started.
     """
     reader, writer = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _child(file, argv, environ, cwd, mask, scratch, prepare, writer, parent)
+        _child(file, argv, environ, cwd, mask, scratch, confinement, writer, parent)
     os.close(writer)
     return Child(pid), reader
 
@@ -100,6 +102,11 @@ def confirm(child: Child, reader: int, name: str) -> None:
     while chunk := os.read(reader, 4096):
         report += chunk
     os.close(reader)
+    judge(child, report, name)
+
+
+def judge(child: Child, report: bytes, name: str) -> None:
+    """What the child has written until its exec: nothing if that has happened. Raises like `confirm`."""
     if not report:
         return
     os.waitpid(child.pid, 0)
@@ -108,7 +115,7 @@ def confirm(child: Child, reader: int, name: str) -> None:
     number, _, text = report.decode("utf-8", "replace").partition(" ")
     code = int(number)
     if code == _CANNOT_PREPARE:
-        raise GuardFailed(f"{name}: cannot be confined: {text}")
+        raise GuardFailed(f"{name}: cannot be confined: {text}", _way_out(text.partition(":")[0]))
     if code == errno.ENOENT:
         raise CommandNotFound(f"{name}: not found, or its interpreter is not there")
     if code == errno.ENOEXEC:
@@ -118,6 +125,16 @@ def confirm(child: Child, reader: int, name: str) -> None:
     raise CommandNotExecutable(f"{name}: cannot be executed: {text}")
 
 
+def _way_out(layer: str) -> str:
+    """What a user can do about a layer that could not be applied; "" for another failure."""
+    from agentbox.guard import kernel
+
+    if layer not in kernel.LAYERS:
+        return ""
+    advice = kernel.advice(layer)
+    return f"{advice}{'; or ' if advice else ''}name it with --allow-degraded {layer} to run without it"
+
+
 def _child(
     file: str,
     argv: Sequence[str],
@@ -125,11 +142,10 @@ def _child(
     cwd: str,
     mask: Iterable[int],
     scratch: Scratch | None,
-    prepare: Callable[[], None] | None,
+    confinement: Confinement | None,
     writer: int,
     parent: int,
 ) -> Never:
-    code = _CANNOT_PREPARE
     try:
         if sys.platform == "linux":
             from agentbox.guard.kernel import _syscalls
@@ -145,20 +161,33 @@ def _child(
         if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-        os.closerange(3, writer)
-        os.closerange(writer + 1, _descriptor_limit())
-        if prepare is not None:
-            prepare()
-        code = errno.EINVAL
-        os.execve(file, list(argv), dict(environ))
+        kept = sorted({writer, *(() if confinement is None else (confinement.kept,))})
+        for above, below in zip([2, *kept], [*kept, _descriptor_limit()], strict=True):
+            os.closerange(above + 1, below)
+        if confinement is not None:
+            confinement.enter(lambda: _execute(file, argv, environ, writer))
+        _execute(file, argv, environ, writer)
     except OSError as error:
-        text = error.strerror or str(error)
-        number = error.errno if code != _CANNOT_PREPARE else code
-        os.write(writer, f"{number} {text}".encode("utf-8", "replace"))
+        _report(writer, _CANNOT_PREPARE, error.strerror or str(error))
     except BaseException as error:
-        os.write(writer, f"{code} {type(error).__name__}: {error}".encode("utf-8", "replace"))
+        _report(writer, _CANNOT_PREPARE, f"{type(error).__name__}: {error}")
     finally:
         os._exit(127)
+
+
+def _execute(file: str, argv: Sequence[str], environ: Mapping[str, str], writer: int) -> Never:
+    try:
+        os.execve(file, list(argv), dict(environ))
+    except OSError as error:
+        _report(writer, error.errno or errno.EINVAL, error.strerror or str(error))
+    except BaseException as error:
+        _report(writer, errno.EINVAL, f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(127)
+
+
+def _report(writer: int, number: int, text: str) -> None:
+    os.write(writer, f"{number} {text}".encode("utf-8", "replace"))
 
 
 def _descriptor_limit() -> int:

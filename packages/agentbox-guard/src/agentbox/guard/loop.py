@@ -58,6 +58,7 @@ class Loop:
             self._calls[pidfd] = lambda: self._agent_ended(pidfd)
         for descriptor in self._calls:
             self._epoll.register(descriptor, _READ)
+        self._ending: set[int] = set()
         self._connections: dict[int, Connection] = {}
         self._answering: dict[int, Connection] = {}
         self._blocked: set[int] = set()
@@ -81,6 +82,32 @@ class Loop:
         self._answer()
         return happened
 
+    def register(self, descriptor: int, call: Callable[[], None], *, ends: bool = False) -> None:
+        """Have `call` called in each turn in which `descriptor` is readable, after connections have been read.
+
+        With `ends` it is forgotten when it hangs up, since then a read would wait for ever.
+        """
+        self._calls[descriptor] = call
+        if ends:
+            self._ending.add(descriptor)
+        self._epoll.register(descriptor, _READ)
+
+    def forget(self, descriptor: int) -> None:
+        """Undo `register`; before the descriptor is closed."""
+        if self._calls.pop(descriptor, None) is not None:
+            self._ending.discard(descriptor)
+            self._epoll.unregister(descriptor)
+
+    def adopt(self, descriptor: int, pid: int) -> None:
+        """Serve one end of a socket pair whose other end the process `pid` has."""
+        self._connections[descriptor] = Connection(descriptor, pid)
+        self._epoll.register(descriptor, _READ)
+
+    def drain(self, pid: int) -> None:
+        """Read all that the process `pid` has sent before now."""
+        for connection in [one for one in self._connections.values() if one.pid == pid]:
+            self._read(connection, _DRAIN_READS)
+
     def answer(self, connection: Connection, line: bytes) -> None:
         """Have a line sent at the end of this turn."""
         connection.send(line)
@@ -96,15 +123,23 @@ class Loop:
 
     def _poll(self, timeout: float | None, reads: int = 1) -> bool:
         ready = self._epoll.poll(timeout)
+        calls = []
         for descriptor, mask in ready:
             connection = self._connections.get(descriptor)
             if connection is None:
-                self._calls[descriptor]()
+                if mask & _READ or descriptor not in self._ending:
+                    calls.append(descriptor)
+                else:
+                    self.forget(descriptor)
                 continue
             if mask & _WRITE:
                 self._answering[descriptor] = connection
             if mask & ~_WRITE:
                 self._read(connection, reads)
+        for descriptor in calls:
+            call = self._calls.get(descriptor)  # an earlier one may have ended it
+            if call is not None:
+                call()
         return bool(ready)
 
     def _drain(self) -> None:

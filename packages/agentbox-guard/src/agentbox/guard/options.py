@@ -24,13 +24,16 @@ class RunOptions:
     """One run: what to start, under which policy, recorded where.
 
     `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace
-    as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`. `say` takes one
+    as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`;
+    `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a guard
+    read. `say` takes one
     message line, without prefix. `runtimes` are interpreters beyond this package's own, asked first. For replay:
     `hash_seed` is the recorded PYTHONHASHSEED, `scratch` is entered in the child before exec, `create_roots` false
     leaves missing write roots alone. `environ` defaults to the process's own.
     """
 
     __slots__ = (
+        "allow_degraded",
         "argv",
         "checkpoint",
         "create_roots",
@@ -40,6 +43,7 @@ class RunOptions:
         "layers",
         "mode",
         "policy",
+        "read_trace",
         "runtimes",
         "say",
         "scratch",
@@ -56,6 +60,8 @@ class RunOptions:
         say: Callable[[str], None],
         mode: str = "record",
         layers: str = "auto",
+        allow_degraded: Sequence[str] = (),
+        read_trace: bool = True,
         checkpoint: bool = False,
         runtimes: Sequence[Runtime] = (),
         hash_seed: int | None = None,
@@ -70,6 +76,8 @@ class RunOptions:
         self.say = say
         self.mode = mode
         self.layers = layers
+        self.allow_degraded = tuple(allow_degraded)
+        self.read_trace = read_trace
         self.checkpoint = checkpoint
         self.runtimes = tuple(runtimes)
         self.hash_seed = hash_seed

@@ -22,6 +22,7 @@ from agentbox.guard.family import Family
 from agentbox.guard.gate import Gate
 from agentbox.guard.hashes import Hashes
 from agentbox.guard.jobs import Jobs
+from agentbox.guard.kernel.scribe import Announced
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
 from agentbox.guard.record import RecordSession
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.checkpoint import Checkpoint
+    from agentbox.guard.kernel.confined import Confined
     from agentbox.guard.launch import Child
     from agentbox.guard.session import Session
     from agentbox.guard.supervisor import Run
@@ -76,7 +78,7 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
     service = None
     try:
         service = Service(run, child, family, listener)
-        launch.confirm(child, report, options.argv[0])
+        service.confirm(report, options.argv[0])
         ended = service.serve()
     except Exception as error:
         failure = explain(error)
@@ -155,7 +157,7 @@ def header(run: Run) -> dict[str, Any]:
         "policy": policy.text,
         "policy_name": policy.name,
         "policy_sha256": policy.sha256,
-        "layers": ["guard", *(layer.name for layer in run.layers)],
+        "layers": [*(("guard",) if run.how.arms else ()), *run.layers],
         "enforced_by": kernel.enforcement(run.layers, welcome.GUARDED_KINDS),
         "env": sorted(run.environ),
         "hash_seed": run.hash_seed,
@@ -180,13 +182,7 @@ class Service:
         checkpoint = _checkpoint(run)
         ask = run.session.ask if checkpoint is None or run.session.ask == "all" else "writes"
         message = welcome.members(
-            options,
-            run.how,
-            run.rundir,
-            mode=run.session.mode,
-            ask=ask,
-            environ=run.variables,
-            extra_sealed=checkpoint.sealed if checkpoint is not None else (),
+            run, mode=run.session.mode, ask=ask, extra_sealed=checkpoint.sealed if checkpoint is not None else ()
         )
         desk = Desk(
             options.policy,
@@ -201,18 +197,50 @@ class Service:
             names=Names(options.policy),
             hashes=Hashes(),
         )
+        self._desk = desk
+        self._message = message
+        self._processes = Processes()
+        self._confined: Confined | None = None
+        self._announced = Announced() if run.confinement is not None else None
         self._dispatcher = Dispatcher(
             run.session,
             desk,
-            Processes(),
+            self._processes,
             self._jobs,
             Gate(checkpoint, run.session, self._jobs),
             services=lambda pid: RunServices(desk, pid),
-            welcome=message,
+            welcome={name: message[name] for name in welcome.WELCOME},
             start=lambda: run.session.start(header(run)),
+            announced=self._announced,
         )
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
         self._dispatcher.answer = self.loop.answer
+
+    def confirm(self, report: int, name: str) -> None:
+        """Take the confined child over and wait for its exec, which is answered here. Raises as `launch.confirm`."""
+        confinement = self._run.confinement
+        taken = confinement.take() if confinement is not None else None
+        if confinement is None or taken is None:
+            launch.confirm(self._child, report, name)
+            return
+        from agentbox.guard.kernel.confined import Confined
+
+        self._confined = Confined(self._run, taken, self._desk, self._processes, self._announced, self._jobs, self._message)
+        self._confined.start(self.loop, self._child.pid)
+        confinement.release()
+        self.begin()
+        told: list[bytes] = []
+        self.loop.register(report, lambda: told.append(os.read(report, 4096)))
+        while not self.loop.ended and b"" not in told:
+            self.loop.turn(None)
+        self.loop.forget(report)
+        os.close(report)
+        launch.judge(self._child, b"".join(told), name)
+
+    @property
+    def _agent(self) -> int:
+        """The agent's process, as we number it."""
+        return self._confined.agent if self._confined is not None else self._child.pid
 
     def serve(self) -> Ended:
         """Until the agent's main process has ended and all that it left behind. Raises what ends a run early."""
@@ -231,7 +259,9 @@ class Service:
         _raise_descriptor_limit()
 
     def close(self) -> None:
-        """Close the channel."""
+        """Close the channel, and with it whatever still waits for an answer."""
+        if self._confined is not None:
+            self._confined.close()
         self.loop.close()
         self._jobs.close()
 
@@ -239,7 +269,7 @@ class Service:
         if not self._run.how.arms:
             return
         left = HELLO_TIMEOUT
-        while not self.loop.ended and self._child.pid not in self._dispatcher.armed:
+        while not self.loop.ended and self._agent not in self._dispatcher.armed:
             before = time.monotonic()
             self.loop.turn(_TICK)
             if self._dispatcher.greeted:
@@ -261,6 +291,8 @@ class Service:
         while self._jobs.running and time.monotonic() < deadline:
             self.loop.turn(0.05)
         self._listen_until_quiet(_LAST_WORDS)
+        if self._confined is not None:
+            self._confined.finish()
 
     def _listen_until_quiet(self, patience: float) -> None:
         deadline = time.monotonic() + patience
@@ -271,7 +303,7 @@ class Service:
         number = max(-code, 0)
         status = 128 + number if number else code
         failure = ""
-        if self._run.how.arms and self._child.pid not in self._dispatcher.armed:
+        if self._run.how.arms and self._agent not in self._dispatcher.armed:
             how = f"by signal {number}" if number else f"with status {code}"
             failure = f"the guard was never live: the agent's process ended {how} before any of its code could run"
             status = status if number else GuardFailed.status
@@ -283,7 +315,9 @@ class Service:
             self._jobs.post(self._child_ended, None)
         elif forward:
             try:
-                if self._child.pidfd >= 0:
+                if self._confined is not None:
+                    os.kill(self._agent, number)
+                elif self._child.pidfd >= 0:
                     _signal.pidfd_send_signal(self._child.pidfd, number)
                 else:
                     os.kill(self._child.pid, number)
@@ -293,6 +327,8 @@ class Service:
     def _child_ended(self, _: None) -> None:
         if self._child.pidfd < 0 and not self.loop.ended:
             self.loop.ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if self._confined is not None and not self.loop.ended:
+            self._confined.follow_stop(self._child.pid)
         if not self._jobs.running:
             self._family.reap()
 

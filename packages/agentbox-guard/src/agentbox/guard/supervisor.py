@@ -13,6 +13,7 @@ from agentbox.guard import environ as environment
 from agentbox.guard import kernel, launch, runtimes
 from agentbox.guard.errors import CannotCreate, Unconfinable
 from agentbox.guard.rundir import RunDir
+from agentbox.guard.runtimes.native import NATIVE
 from agentbox.guard.signals import Signals
 
 TYPE_CHECKING = False
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable, Mapping
 
-    from agentbox.guard.kernel._base import Layer
+    from typing import Any
+
+    from agentbox.guard.kernel.confine import Confinement
     from agentbox.guard.options import RunOptions
     from agentbox.guard.runtimes._base import Launch
     from agentbox.guard.session import Session
@@ -34,10 +37,10 @@ class Run:
     """
 
     __slots__ = (
-        "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started", "variables",
+        "confinement", "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started", "variables",
     )  # fmt: skip
 
-    def __init__(self, options: RunOptions, how: Launch, layers: tuple[Layer, ...], rundir: RunDir) -> None:
+    def __init__(self, options: RunOptions, how: Launch, layers: tuple[str, ...], rundir: RunDir) -> None:
         self.options = options
         self.how = how
         self.layers = layers
@@ -51,6 +54,7 @@ class Run:
         """What every process of the run must carry."""
         self.environ = environment.build(options.policy, base, rundir.private, self.variables)
         self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
+        self.confinement: Confinement | None = None
         self.session: Session
         self.signals: Signals
         self.started = time.monotonic()
@@ -64,7 +68,9 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     Raises `GuardError` or the session's own error (`TraceError`, ...) for what is wrong before the agent is started;
     later failures are said by `options.say` and returned as a status (docs: the exit table of the command line).
     """
-    live = kernel.choose(options.layers)
+    live = kernel.choose(options.layers, options.allow_degraded)
+    if options.mode == "observe":
+        live = tuple(name for name in live if name != "landlock")  # which could only refuse
     how = _recognise(options, live)
     _fill_standard_descriptors()
     rundir = RunDir.make(_base(options))
@@ -76,8 +82,16 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         session = session_factory(options, rundir) if session_factory else None
         listener = _listen(rundir.channel)
         signals = ready.signals = Signals()
+        if live:
+            ready.confinement = _confine(ready)
         child, report = launch.start(
-            how.file, how.argv, ready.environ, options.cwd, mask=signals.mask, scratch=options.scratch
+            how.file,
+            how.argv,
+            ready.environ,
+            options.cwd,
+            mask=signals.mask,
+            scratch=options.scratch,
+            confinement=ready.confinement,
         )
         # The agent boots from here on: what follows runs beside it.
         from agentbox.guard.serve import conduct
@@ -89,21 +103,38 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         rundir.remove()
 
 
+def _confine(ready: Run) -> Confinement:
+    from agentbox.guard.kernel.confine import Confinement
+
+    def context() -> Mapping[str, Any]:
+        from agentbox.guard import welcome
+
+        return welcome.members(ready, mode="", ask="")
+
+    return Confinement(ready.layers, ready.options.policy, context)
+
+
 def _base(options: RunOptions) -> Mapping[str, str]:
     return os.environ if options.environ is None else options.environ
 
 
-def _recognise(options: RunOptions, live: tuple[Layer, ...]) -> Launch:
+def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
     path = _base(options).get("PATH", environment.DEFAULT_PATH)
     file = launch.find_command(options.argv[0], options.cwd, path)
     command = runtimes.Command(
         file, options.argv, cwd=options.cwd, environ={"PATH": path}, write_roots=options.policy.write_roots()
     )
-    how = runtimes.recognise(command, options.runtimes)
+    try:
+        how = runtimes.recognise(command, options.runtimes)
+    except Unconfinable as error:
+        if not live:
+            raise
+        how = NATIVE.recognise(command)  # the layers hold it, and nobody explains
+        options.say(f"{error}; it runs without its guard")
     if not live and not runtimes.is_guarded(how.runtime, options.runtimes):
         raise Unconfinable(
-            f"{options.argv[0]}: no guard runs inside it and this build has no kernel layer, so nothing was run",
-            "run a Python program; what it starts in turn needs an exec: rule",
+            f"{options.argv[0]}: no guard runs inside it and no kernel layer is live, so nothing was run",
+            "leave --layers guard away, or run a Python program; what that starts in turn needs an exec: rule",
         )
     return how
 

@@ -10,12 +10,11 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from agentbox.guard.options import RunOptions
-    from agentbox.guard.rundir import RunDir
-    from agentbox.guard.runtimes._base import Launch
+    from agentbox.guard.supervisor import Run
 
 SYSTEM_FILES = (
     # time zones: tzset(3)
@@ -49,30 +48,33 @@ GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
 """The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
 
 
-def members(
-    options: RunOptions,
-    launch: Launch,
-    rundir: RunDir,
-    *,
-    mode: str,
-    ask: str,
-    environ: Mapping[str, str],
-    extra_sealed: Iterable[str] = (),
-) -> dict[str, Any]:
-    """The welcome's members for role `guard`; `environ` is what every child must carry."""
-    return {
+def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) -> dict[str, Any]:
+    """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what those are planned
+    from (`kernel.grounds.widen`).
+    """
+    options, how = run.options, run.how
+    message: dict[str, Any] = {
         "mode": mode,
         "ask": ask,
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*_existing(SYSTEM_FILES), *([launch.script] if launch.script else [])],
-        "listable": [launch.listable] if launch.listable else [],
-        "writable": rundir.private,
+        "readable": [*_existing(SYSTEM_FILES), *([how.script] if how.script else [])],
+        "listable": [how.listable] if how.listable else [],
+        "writable": run.rundir.private,
         "sealed": [*_sealed(options), *extra_sealed],
-        "hidden": [*trace_files(options), rundir.path + "/lock"],
-        "env": dict(environ),
+        "hidden": [*trace_files(options), run.rundir.path + "/lock"],
+        "env": dict(run.variables),
     }
+    if run.layers:
+        from agentbox.guard.kernel import grounds
+
+        grounds.widen(message, options, how, run.environ.get("PATH", ""), run.layers)
+    return message
+
+
+WELCOME = ("mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env")
+"""The members that a guard is sent."""
 
 
 def trace_files(options: RunOptions) -> list[str]:

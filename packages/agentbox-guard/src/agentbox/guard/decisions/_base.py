@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from agentbox.guard.names import Names
     from agentbox.policy import Decision, Policy
 
+    class Wall(Protocol):
+        """What decisions ask of live kernel layers."""
+
+        def is_agent(self, pid: int) -> bool:
+            """Whether a process is still the agent's own program; others were let in by an `exec:` rule."""
+
+        def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
+            """Why the process may not start the resolved `file`, or None."""
+
+        def inside(self, op: str, address: str, port: int, pid: int) -> tuple[bool, Denial | None, str] | None:
+            """For an address that the run's own network decides on: is it decided, the denial, the host's name."""
+
+        own_processes: bool
+        """Whether no process can even name one that is not of the run."""
+
     class Decider(Protocol):
         """Decides one family of asked operations; a row of `agentbox.guard.decisions.DECIDERS`."""
 
@@ -43,6 +58,7 @@ class Desk:
         "private",
         "readable",
         "sealed",
+        "wall",
     )
 
     def __init__(
@@ -71,6 +87,8 @@ class Desk:
         self.family = family
         self.names = names
         self.hashes = hashes
+        self.wall: Wall | None = None
+        """The kernel's layers, once they are live: then they hold, and guards only explain."""
 
 
 class Verdict:

@@ -35,15 +35,20 @@ class Endpoint:
             verdict = Verdict({"family": family})
             verdict.denial = Denial("net", f"socket family {family}", "only TCP, UDP and unix sockets can be allowed")
             return verdict
-        return _inet(op, host or _ANY[family], port, desk)
+        return _inet(op, host or _ANY[family], port, pid, desk)
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         """Nothing takes time here."""
 
 
-def _inet(op: str, host: str, port: int, desk: Desk) -> Verdict:
+def _inet(op: str, host: str, port: int, pid: int, desk: Desk) -> Verdict:
     address = literal(host)
     verdict = Verdict({"host": address or host, "address": address, "port": port})
+    if desk.wall is not None and address:
+        decided = desk.wall.inside(op, address, port, pid)
+        if decided is not None:
+            _, verdict.denial, verdict.args["host"] = decided
+            return verdict
     decision = desk.policy.decide("net", address or host, port)
     if not address:
         denial = denial_of(decision, "net")

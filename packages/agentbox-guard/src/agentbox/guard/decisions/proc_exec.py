@@ -57,6 +57,9 @@ def decide(
     verdict = Verdict(_recorded(real, argv, cwd, desk))
     verdict.args["_file"] = real
     verdict.slow = True
+    if desk.wall is not None:
+        verdict.denial = desk.wall.start_problem(pid, real, argv)
+        return verdict
     decision = desk.policy.decide("exec", real, argv)
     target = " ".join([real, *argv[1:]])
     if not decision.allowed:

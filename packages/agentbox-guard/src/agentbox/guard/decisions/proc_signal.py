@@ -20,7 +20,8 @@ class Signal:
         number = member(args, "signal", int, op)
         verdict = Verdict({"target": target, "signal": number})
         if (
-            target == pid
+            (desk.wall is not None and desk.wall.own_processes)  # numbers of its own, and groups are sorted out there
+            or target == pid
             or (target > 0 and desk.family.has(target))
             or (target < -1 and desk.family.has_group(-target))
         ):

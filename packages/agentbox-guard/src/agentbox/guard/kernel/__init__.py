@@ -1,54 +1,92 @@
-"""The table of kernel layers, and which of them a run can have.
+"""The table of kernel layers, and which of them a run has.
 
 A layer that is not live is never counted as enforcing anything: what it would hold is reported as held by the guard
-alone.
+alone. Rows are loaded when they are used, since start-up waits for every import.
 """
 
 from __future__ import annotations
+
+import sys
 
 from agentbox.guard.errors import Unconfinable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentbox.guard.kernel._base import Layer
 
-LAYERS: tuple[Layer, ...] = ()
-"""Every kernel layer of this build, in the order in which they are applied."""
+LAYERS: dict[str, tuple[str, str]] = {
+    "netns": ("agentbox.guard.kernel.netns", "NETNS"),
+    "landlock": ("agentbox.guard.kernel.landlock", "LANDLOCK"),
+    "seccomp": ("agentbox.guard.kernel.seccomp", "SECCOMP"),
+}
+"""Every kernel layer of Linux, by name, in the order in which they are applied: its module, and its object there."""
 
 CHOICES = ("auto", "kernel", "guard")
-"""What `--layers` takes: all that the machine offers, refuse unless every kernel layer is live, or the interpreter's
-guard only.
+"""What `--layers` takes: all layers of this system but those that the user does without, all of them, or the
+interpreter's guard only.
 """
+NEEDS = {"netns": ("seccomp",)}
+"""What a layer is of no use without: nothing leaves an empty network without the broker behind the filter."""
 
 
-def choose(wish: str, layers: tuple[Layer, ...] = LAYERS) -> tuple[Layer, ...]:
-    """The layers that are live for a `--layers` wish.
+def load(name: str) -> Layer:
+    """A layer of the table. Raises `KeyError` for another name."""
+    module, member = LAYERS[name]
+    layer: Layer = getattr(__import__(module, fromlist=[member]), member)
+    return layer
 
-    Raises `Unconfinable` when `kernel` is asked for and a layer is missing, naming it and why.
+
+def choose(wish: str, without: Sequence[str] = (), *, platform: str = sys.platform) -> tuple[str, ...]:
+    """The names of the layers that a run must have, for a `--layers` wish; what cannot be applied then ends the run.
+
+    `without` are those that may be missing (`--allow-degraded`): they are tried, and left out where they do not work.
+    Within another run of agentbox only Landlock can be added to what holds already. Raises `Unconfinable`.
     """
     if wish not in CHOICES:
         raise Unconfinable(f"layers: got {wish!r}, expected one of {', '.join(CHOICES)}")
+    for name in without:
+        if name not in LAYERS:
+            raise Unconfinable(f"allow-degraded: got {name!r}, expected one of {', '.join(LAYERS)}")
     if wish == "guard":
         return ()
-    if wish == "kernel" and not layers:
-        raise Unconfinable(
-            "layers: kernel was asked for, and this build has no kernel layer",
-            "use --layers guard to run a Python command under the interpreter's guard alone",
-        )
-    live = []
-    for layer in layers:
-        missing = layer.probe()
-        if not missing:
-            live.append(layer)
-        elif wish == "kernel":
-            raise Unconfinable(f"layers: kernel was asked for, and {layer.name} is not to be had: {missing}")
-    return tuple(live)
+    if platform != "linux":
+        if wish == "kernel":
+            raise Unconfinable(
+                f"layers: kernel was asked for, and this build has no kernel layer for {platform}",
+                "use --layers guard to run a Python command under the interpreter's guard alone",
+            )
+        return ()
+    if wish == "auto" and nested():
+        return ("landlock",) if "landlock" not in without or not load("landlock").probe() else ()
+    live = [name for name in LAYERS if name not in without or not load(name).probe()]
+    return tuple(name for name in live if all(needed in live for needed in NEEDS.get(name, ())))
 
 
-def enforcement(layers: tuple[Layer, ...], guard: frozenset[str]) -> dict[str, list[str]]:
+def nested() -> bool:
+    """Whether this process is inside a run of agentbox whose filter has a supervisor already; there can be only one."""
+    import os
+
+    if "AGENTBOX_CHANNEL" not in os.environ:
+        return False
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return b"\nSeccomp:\t2" in file.read()
+    except OSError:
+        return False
+
+
+def advice(name: str) -> str:
+    """How a user gets a layer that did not work; "" when nothing is known to be in its way."""
+    return load(name).advice()
+
+
+def enforcement(names: Sequence[str], guard: frozenset[str]) -> dict[str, list[str]]:
     """Which live part enforces each rule kind: kind to the names of parts (`guard` and layers), for the header and the
     report.
     """
+    layers = [load(name) for name in names]
     kinds = guard.union(*(layer.enforces for layer in layers))
     return {
         kind: (["guard"] if kind in guard else []) + [layer.name for layer in layers if kind in layer.enforces]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
             trees).
             """
 
+        def advice(self) -> str:
+            """How a user gets the layer on a machine without it; "" when nothing is known to be in its way."""
+
         def apply(self, plan: Any) -> None:
             """Confine the calling process (the forked child, before exec). Raises `OSError`: the run then ends
             unstarted.

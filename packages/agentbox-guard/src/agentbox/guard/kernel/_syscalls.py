@@ -135,3 +135,134 @@ def landlock_add_path(ruleset: int, access: int, descriptor: int) -> None:
 def landlock_restrict_self(ruleset: int) -> None:
     """landlock_restrict_self(2): the calling thread and its children to come; raises `OSError`."""
     _call("syscall", _Long(SYS_LANDLOCK_RESTRICT_SELF), _Long(ruleset), _Long(0))
+
+
+# --- seccomp, other processes' memory and descriptors, and look-ups below a root (numbers are the same on all machines) ---
+
+SECCOMP_SET_MODE_FILTER = 1  # <linux/seccomp.h>, Linux 3.17
+SECCOMP_GET_ACTION_AVAIL = 2  # <linux/seccomp.h>, Linux 4.14
+SECCOMP_FILTER_FLAG_NEW_LISTENER = 1 << 3  # <linux/seccomp.h>, Linux 5.0
+SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 1 << 5  # <linux/seccomp.h>, Linux 5.19
+SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}  # <asm/unistd.h>, Linux 3.17
+SYS_PIDFD_GETFD = 438  # <asm/unistd.h>, Linux 5.6
+SYS_OPENAT2 = 437  # <asm/unistd.h>, Linux 5.6
+RESOLVE_NO_MAGICLINKS = 0x02  # <linux/openat2.h>, Linux 5.6
+RESOLVE_NO_SYMLINKS = 0x04  # <linux/openat2.h>, Linux 5.6
+RESOLVE_IN_ROOT = 0x10  # <linux/openat2.h>, Linux 5.6
+PAGE = 4096
+"""The unit in which memory of others is read: the smallest page of any machine, so that a read never straddles two."""
+
+
+class _Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Page(_ctypes.Array):  # type: ignore[type-arg]
+    _type_ = _Char
+    _length_ = PAGE
+
+
+class _Quads(_ctypes.Array):  # type: ignore[type-arg]
+    _type_ = _Long
+    _length_ = 3
+
+
+_syscall = _Function(("syscall", _Library))  # type: ignore[arg-type]
+_read_memory = _Function(("process_vm_readv", _Library))  # type: ignore[arg-type]
+_write_memory = _Function(("process_vm_writev", _Library))  # type: ignore[arg-type]
+
+
+def seccomp(flags: int, program: bytes, count: int) -> int:
+    """seccomp(2), SECCOMP_SET_MODE_FILTER with `count` instructions; the listener's descriptor if `flags` asks for one.
+
+    Raises `OSError`; EBUSY when a filter of this process has a listener already.
+    """
+    text = (_Char * len(program)).from_buffer_copy(program)
+    # struct sock_fprog: a short, padding, a pointer
+    head = count.to_bytes(8, sys.byteorder) + _ctypes.addressof(text).to_bytes(8, sys.byteorder)
+    return _call("syscall", _Long(SYS_SECCOMP[os.uname().machine]), _Long(SECCOMP_SET_MODE_FILTER), _Long(flags), head)
+
+
+def pidfd_getfd(pidfd: int, descriptor: int) -> int:
+    """pidfd_getfd(2): a duplicate (close-on-exec) of another process's descriptor; raises `OSError`."""
+    return _call("syscall", _Long(SYS_PIDFD_GETFD), _Long(pidfd), _Long(descriptor), _Long(0))
+
+
+class Opener:
+    """openat2(2) with one set of flags, made once for many calls. Not for several threads at a time."""
+
+    __slots__ = ("_how",)
+
+    def __init__(self, flags: int, resolve: int, mode: int = 0) -> None:
+        self._how = _Quads(flags, mode, resolve)
+
+    def __call__(self, folder: int, path: bytes) -> int:
+        """A descriptor of what `path` names below the open directory `folder`; raises `OSError`."""
+        found: int = _syscall(_OPENAT2, folder, path, self._how, _HOW_SIZE)
+        if found < 0:
+            error = _ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+        return found
+
+
+_OPENAT2, _HOW_SIZE = _Long(SYS_OPENAT2), _Long(24)
+
+
+class Window:
+    """Reads and writes other processes' memory, at most a page at a time. Not for several threads at a time."""
+
+    __slots__ = ("_local", "_page", "_remote", "_view")
+
+    def __init__(self) -> None:
+        self._page = _Page()
+        self._view = memoryview(self._page).cast("B")  # type: ignore[arg-type]
+        self._local = _Quads(_ctypes.addressof(self._page), PAGE, 0)
+        self._remote = _Quads(0, 0, 0)
+
+    def read(self, pid: int, address: int, size: int) -> bytes:
+        """Up to `size` bytes, which must not reach over a page's end; process_vm_readv(2); raises `OSError` (EFAULT)."""
+        self._local[1] = self._remote[1] = size
+        self._remote[0] = address
+        got: int = _read_memory(pid, self._local, _ONE, self._remote, _ONE, _ZERO)
+        if got < 0:
+            error = _ctypes.get_errno()
+            raise OSError(error, f"process_vm_readv: {os.strerror(error)}")
+        return bytes(self._view[:got])
+
+    def write(self, pid: int, address: int, data: bytes) -> None:
+        """Write at most a page; process_vm_writev(2); raises `OSError`."""
+        self._view[: len(data)] = data
+        self._local[1] = self._remote[1] = len(data)
+        self._remote[0] = address
+        got: int = _write_memory(pid, self._local, _ONE, self._remote, _ONE, _ZERO)
+        if got < 0:
+            error = _ctypes.get_errno()
+            raise OSError(error, f"process_vm_writev: {os.strerror(error)}")
+
+
+_ONE, _ZERO = _Long(1), _Long(0)
+
+
+def renameat2(old_folder: int, old: bytes, new_folder: int, new: bytes, flags: int) -> None:
+    """renameat2(2), Linux 3.15; raises `OSError`."""
+    _call("renameat2", old_folder, old, new_folder, new, flags)
+
+
+def utimensat(path: bytes, times: bytes | None) -> None:
+    """utimensat(2) of what `path` leads to; `times` is a struct timespec[2], None for now; raises `OSError`."""
+    _call("utimensat", -100, path, times, 0)
+
+
+def connect(descriptor: int, address: bytes) -> None:
+    """connect(2) with a struct sockaddr of any family; raises `OSError` (EINPROGRESS among others)."""
+    _call("connect", descriptor, address, len(address))
+
+
+def bind(descriptor: int, address: bytes) -> None:
+    """bind(2) with a struct sockaddr of any family; raises `OSError`."""
+    _call("bind", descriptor, address, len(address))
+
+
+def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:
+    """sendto(2); `address` is a struct sockaddr of any family, or b"" for none; raises `OSError`."""
+    return _call("sendto", descriptor, data, _Long(len(data)), flags, address or None, len(address))

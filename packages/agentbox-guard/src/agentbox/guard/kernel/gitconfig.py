@@ -14,7 +14,7 @@ LARGEST = 1 << 20
 
 _WHOLE_SECTIONS = frozenset((
     "include", "includeif", "filter", "difftool", "mergetool", "pager", "browser", "man", "guitool", "trailer", "hook",
-    "web", "instaweb", "tar", "imap", "protocol", "safe", "gitcvs", "sendemail", "sequence", "interactive",
+    "web", "instaweb", "tar", "imap", "safe", "gitcvs", "sendemail", "sequence", "interactive",
 ))  # fmt: skip
 """Sections in which entries are commands, lead to other configuration, or open what git keeps shut."""
 
@@ -79,8 +79,10 @@ def is_dangerous(entry: Entry) -> bool:
         return True
     if section == "submodule" and name == "update":
         return value.lstrip().startswith("!")
+    if section == "protocol":
+        return name == "allow" and subsection in ("", "ext") and value.strip().lower() != "never"
     if section in _WHOLE_SECTIONS:
-        return (section, name) != ("protocol", "version")
+        return True
     return (section, name) in _KEYS or name.endswith(_TELLING)
 
 

@@ -46,7 +46,7 @@ IGNORED = "\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u2
 HOOK_REASON = "git runs what is in hooks"
 FOLDER_REASON = "other programs run or obey what is in this folder"
 FILE_REASON = "other programs run or obey this file when they start"
-CONFIG_REASON = "git configuration can name programs to run, so only a whole new file may take its place, as git does it"
+CONFIG_REASON = "git configuration can name programs to run, so only a whole new file may take its place, as git does"
 BUILTIN = "; it is protected unless a write: rule names it"
 
 

@@ -1,0 +1,139 @@
+"""A confined run as the supervisor keeps it: the wall of traps, the name service, the broker, and the agent's own process.
+
+It is loaded while the agent starts. It wires parts together and decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import _socket
+
+from agentbox.guard.family import parent_and_group
+from agentbox.guard.kernel import netns
+from agentbox.guard.kernel.scribe import Announced, Scribe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentbox.guard.connections import Processes
+    from agentbox.guard.decisions import Desk
+    from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.confine import Taken
+    from agentbox.guard.kernel.wall import Wall
+    from agentbox.guard.loop import Loop
+    from agentbox.guard.session import Denial
+    from agentbox.guard.supervisor import Run
+
+
+class Confined:
+    """What of a run exists only when kernel layers are live. `start` it on the loop; `finish`, then `close` it."""
+
+    def __init__(
+        self,
+        run: Run,
+        taken: Taken,
+        desk: Desk,
+        processes: Processes,
+        announced: Announced | None,
+        jobs: Jobs,
+        message: dict[str, Any],
+    ) -> None:
+        self.agent = taken.agent
+        self._run = run
+        self._taken = taken
+        self._desk = desk
+        self._jobs = jobs
+        self._scribe = Scribe(
+            run.session,
+            processes,
+            announced or Announced(),
+            desk.private,
+            observing=run.session.mode == "observe",
+            reads=run.options.read_trace,
+        )
+        self._wall: Wall | None = None
+        if taken.listener >= 0:
+            from agentbox.guard.kernel.wall import Wall
+
+            self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, message)
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self, loop: Loop, child: int) -> None:
+        """Serve from now on; `child` is our own child, which stands for the agent."""
+        self._desk.family.keepers = (child, parent_and_group(self.agent)[0]) if child != self.agent else ()
+        if self._wall is not None:
+            self._wall.start(loop, loop.drain)
+            if self._taken.dns:
+                self._serve_network(loop, self._wall)
+
+    def follow_stop(self, child: int) -> None:
+        """When the agent was stopped as a job is: stop as well, and go on with it (on SIGCHLD)."""
+        if child == self.agent:
+            return
+        from agentbox.guard.kernel import init
+
+        number = init.stopped(child)
+        if number:
+            init.suspend(child, self.agent, number)
+
+    def finish(self) -> None:
+        """Record what is known only at the end: what connections have carried that nobody has closed."""
+        for end in self._ends:
+            end()
+        self._ends = []
+
+    def close(self) -> None:
+        """Whoever still waits for an answer fails."""
+        if self._wall is not None:
+            self._wall.close()
+
+    def _serve_network(self, loop: Loop, wall: Wall) -> None:
+        from agentbox.guard.kernel.broker import Broker, namespace_cookie
+        from agentbox.guard.kernel.dns import DnsStub
+        from agentbox.guard.kernel.synthetic import Synthetic
+        from agentbox.guard.kernel.traffic import Traffic
+
+        text = _text(netns.RESOLVER_FILE)
+        sockets = [_socket.socket(fileno=number) for number in self._taken.dns]
+        synthetic = Synthetic()
+        broker = Broker(
+            self._desk, synthetic, self._jobs, inside=namespace_cookie(sockets[0].fileno()),
+            served=netns.resolvers(text),
+        )  # fmt: skip
+        wall.box.broker = broker
+        loop.register(broker.fileno(), broker.ready)
+        stub = DnsStub(
+            synthetic, self._desk.policy, self._look_up, self._told, suffixes=netns.search_domains(text),
+            observing=self._scribe.observing,
+        )  # fmt: skip
+        stub.attach(sockets, loop.register, loop.forget)
+        traffic = wall.box.traffic = Traffic()
+        if traffic.is_live:
+            loop.register(traffic.fileno(), lambda: self._count(traffic.read()))
+        self._ends.append(lambda: self._count(traffic.finish()))
+
+    def _look_up(self, name: str, then: Callable[[Any], None]) -> None:
+        self._jobs.run(lambda: self._desk.names.look_up(name), then)
+
+    def _told(self, name: str, denial: Denial | None, addresses: tuple[str, ...]) -> None:
+        args: dict[str, Any] = {"host": name}
+        if denial is not None:
+            self._scribe.deny(self.agent, "net.resolve", args, denial)
+        else:
+            args["addresses"] = list(addresses)
+            self._scribe.observe(self.agent, "net.resolve", args)
+
+    def _count(self, ended: list[Any]) -> None:
+        for args, sent, received in ended:
+            self._scribe.observe(self.agent, "net.close", {**args, "sent": sent, "received": received})
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return ""
+
+

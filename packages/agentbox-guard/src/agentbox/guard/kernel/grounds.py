@@ -1,0 +1,89 @@
+"""What the layers are planned from and the traps judge by: the guard's welcome, and what native programs need besides.
+
+It looks at what is installed; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agentbox.guard import welcome
+from agentbox.guard.kernel import system
+from agentbox.policy.address import is_special_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from agentbox.guard.options import RunOptions
+    from agentbox.guard.runtimes._base import Launch
+    from agentbox.policy import Policy
+
+_ALSO = ("/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc")
+"""Configuration of programs that holds nothing of anybody: without it shells and git complain at their start."""
+
+
+def widen(message: dict[str, Any], options: RunOptions, how: Launch, search: str, names: tuple[str, ...]) -> None:
+    """Add to the welcome's members: `system` (trees that programs need to start), `installed` (those among them that
+    may never be written), `loopback_ruled`, `layers`, `programs` and
+    `search`; `readable` then holds `system` as well.
+    """
+    policy = options.policy
+    programs = [how.file, *([how.script] if how.script else [])]
+    ruled = [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
+    trees: dict[str, None] = {}
+    for program in dict.fromkeys([*programs, *ruled]):
+        for tree in (*system.program_trees(program, search), os.path.realpath(program)):
+            if not policy.is_writable(tree):
+                trees[tree] = None
+    code = welcome.code_roots()
+    message["listable"] = [*message["listable"], *(os.path.dirname(root) for root in code), *_on_the_path(trees)]
+    there = [path for path in (*system.SYSTEM_TREES, *_ALSO) if os.path.exists(path)]
+    message["installed"] = list(trees)
+    message["system"] = [*dict.fromkeys([*there, *(os.path.realpath(path) for path in there)]), *trees, *code]
+    message["readable"] = [*message["readable"], *message["system"]]
+    message["loopback_ruled"] = loopback_ruled(policy)
+    message["layers"] = names
+    message["programs"] = programs
+    message["search"] = search
+
+
+def _on_the_path(trees: Iterable[str]) -> list[str]:
+    """The folders that Python installations among `trees` put on the import path by .pth files (site(3)): each import
+    lists them, and what they hold is for the policy to say.
+    """
+    found: list[str] = []
+    for tree in trees:
+        if os.path.basename(tree) not in ("lib", "lib64"):
+            continue
+        for version in os.listdir(tree):
+            folder = f"{tree}/{version}/site-packages"
+            if version.startswith("python") and os.path.isdir(folder):
+                for name in os.listdir(folder):
+                    if name.endswith(".pth"):
+                        found += _lines(f"{folder}/{name}")
+    return found
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            return [os.path.realpath(line.strip()) for line in lines if line.startswith("/")]
+    except OSError:
+        return []
+
+
+def loopback_ruled(policy: Policy) -> bool:
+    """Whether the rules speak of this machine's own addresses: then they say all that the run may do there.
+
+    Without such a rule the loopback of the run's own network is its own: it reaches nobody outside, and programs that
+    serve themselves (a test suite, a development server) work as they do anywhere.
+    """
+    for rule in policy.rules_of(("net",)):
+        host = rule.form["host"]
+        if rule.form["match"] == "name" and (host == "localhost" or host.endswith(".localhost")):
+            return True
+        if rule.form["match"] == "address" and is_special_address(host) == "loopback":
+            return True
+    return False

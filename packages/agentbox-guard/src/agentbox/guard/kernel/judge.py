@@ -1,0 +1,150 @@
+"""File decisions of the supervisor for any program: what is exempt, built in, or for the policy's rules to say.
+
+The same order as in the interpreter's guard (python/events/files.py): records and sealed files first, then what every
+program needs, then the rules. It opens nothing.
+"""
+
+from __future__ import annotations
+
+from agentbox.guard.decisions import Desk, denial_of
+from agentbox.guard.paths import within
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agentbox.guard.kernel.protect import Protection
+
+HIDDEN = "it is agentbox's own record of this run, which no rule opens"
+SEALED = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
+NO_NAME = "it has no name by which it could be decided"
+OWN_PROC = "this entry of /proc would change or show a process past its confinement"
+SET_USER = "a file with a set-user-ID or set-group-ID bit gives its rights to whoever starts it, outside as well"
+HOLDS_PROTECTED = "it holds files that agentbox protects"
+
+DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"})
+"""Devices without content of anybody, open to all programs for reading and writing."""
+_OWN_REFUSED = ("/mem", "/pagemap", "/clear_refs", "/syscall", "/stack", "/personality")
+_OWN_WRITABLE = ("/comm", "/oom_score_adj", "/oom_adj", "/coredump_filter", "/timerslack_ns")
+
+EXEMPT, RECORDED = 0, 1
+_MOST_KNOWN = 20_000
+
+
+class Trees:
+    """Paths and all that is below them, for quick tests."""
+
+    __slots__ = ("_exact", "_prefixes")
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        listed = [path.rstrip("/") or "/" for path in paths]
+        self._exact = frozenset(listed)
+        self._prefixes = tuple(sorted({"/" if path == "/" else path + "/" for path in listed}))
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._exact or path.startswith(self._prefixes)
+
+    def below(self, path: str) -> bool:
+        """True if one of the trees lies within the folder `path`."""
+        prefix = path.rstrip("/") + "/"
+        return any(tree.startswith(prefix) for tree in self._exact)
+
+
+class Judge:
+    """Decides reads and writes of resolved paths, the built-in `protection` of write roots included.
+
+    `terminals` are the pseudo terminals that the run has made, as paths; add to it as they are made. `listable` folders
+    may be listed unrecorded.
+    """
+
+    __slots__ = (
+        "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection", "terminals",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        readable: Iterable[str],
+        sealed: Iterable[str],
+        listable: Iterable[str],
+        protection: Protection,
+    ) -> None:
+        self._desk = desk
+        self._private = Trees(desk.private.values())
+        self._hidden = Trees(desk.hidden)
+        self._sealed = Trees([*desk.sealed, *sealed])
+        self._readable = Trees([*desk.readable, *readable])
+        self._listable = frozenset(listable)
+        self.protection = protection
+        self._known: dict[tuple[str, str], int | Denial] = {}
+        self.terminals: set[str] = set()
+
+    def judge(self, access: str, path: str, own: int, *, listing: bool = False) -> int | Denial:
+        """`EXEMPT` or `RECORDED` when it is allowed, else the denial. `own` is the asker's id in the run's own /proc."""
+        if path.startswith("/proc/"):
+            return self._proc(access, path, own)
+        if listing and path in self._listable:
+            return EXEMPT
+        if access == "write":
+            return self.named(path, own, lambda: self.protection.reason(path))
+        return self._known_or(path, "read")
+
+    def _known_or(self, path: str, access: str = "write") -> int | Denial:
+        key = (access, path)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._decide(access, path)
+            if not path.startswith("/dev/pts/"):
+                self._known[key] = known
+        return known
+
+    def named(self, path: str, own: int, problem: Callable[[], str], *, tree: bool = False) -> int | Denial:
+        """Like `judge("write", ...)`, where `problem` says what the built-in protection has against it, or "".
+
+        `tree`: a folder, with its content, gets or loses this name.
+        """
+        judged = self._known_or(path) if not path.startswith("/proc/") else self._proc("write", path, own)
+        if type(judged) is not int:
+            return judged
+        if tree and (self._hidden.below(path) or self._sealed.below(path)):
+            return Denial("write", path, HOLDS_PROTECTED)
+        reason = problem()
+        return Denial("write", path, reason) if reason else judged
+
+    def immutable(self, path: str) -> bool:
+        """True if nothing of the run can change what this path means: it lies in no tree that the run may write."""
+        policy = self._desk.policy
+        return path not in self._private and not any(within(path, [root]) for root in policy.write_folders())
+
+    def _decide(self, access: str, path: str) -> int | Denial:
+        if path in self._hidden:
+            return Denial(access, path, HIDDEN)
+        if path in self._private:
+            return RECORDED
+        if path in DEVICES or path in self.terminals:
+            return EXEMPT
+        if access == "write":
+            if path in self._sealed:
+                return Denial(access, path, SEALED)
+        elif path in self._readable:
+            return EXEMPT
+        decision = self._desk.policy.decide(access, path)
+        if not decision.allowed:
+            return denial_of(decision, access)
+        return RECORDED
+
+    def _proc(self, access: str, path: str, own: int) -> int | Denial:
+        mine = f"/proc/{own}"
+        is_mine = path == mine or path.startswith(mine + "/")
+        numbered = path[6:7].isdigit()
+        if numbered and path.endswith(_OWN_REFUSED):
+            return Denial(access, path, OWN_PROC)
+        if access == "write":
+            if is_mine and path.endswith(_OWN_WRITABLE):
+                return EXEMPT
+            return Denial(access, path, OWN_PROC) if numbered else self._decide(access, path)
+        return EXEMPT if is_mine else self._decide(access, path)

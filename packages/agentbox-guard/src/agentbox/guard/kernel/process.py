@@ -1,0 +1,129 @@
+"""What /proc says of a process that waits for an answer: its ids inside the run, folder, umask, terminal, descriptors.
+
+Everything is read anew when it is asked for, since processes change; only ids are remembered. It opens nothing for a
+process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+AT_FDCWD = 0xFFFFFF9C
+"""-100 as the low half of an argument, <linux/fcntl.h>: relative to the working directory."""
+_MOST_KNOWN = 8192
+
+
+def gone() -> OSError:
+    """The error for a process that is not there any more."""
+    return OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+
+class Ids:
+    """`process` is the thread group's id for us; `inner` and `inner_thread` are the ids that the run's own /proc shows."""
+
+    __slots__ = ("inner", "inner_thread", "process")
+
+    def __init__(self, process: int, inner: int, inner_thread: int) -> None:
+        self.process = process
+        self.inner = inner
+        self.inner_thread = inner_thread
+
+
+class Askers:
+    """Facts of waiting threads by their id in our namespace. `own_proc`: the run has a /proc of its own namespace."""
+
+    __slots__ = ("_ids", "_own_proc")
+
+    def __init__(self, own_proc: bool) -> None:
+        self._ids: dict[int, Ids] = {}
+        self._own_proc = own_proc
+
+    def ids(self, thread: int) -> Ids:
+        """The ids of a thread. Raises `OSError` (ESRCH)."""
+        known = self._ids.get(thread)
+        if known is not None:
+            return known
+        status = self._status(thread)
+        process = int(status["Tgid"])
+        inner, inner_thread = process, thread
+        if self._own_proc:  # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1)
+            inner = int(status.get("NStgid", status["Tgid"]).split()[-1])
+            inner_thread = int(status.get("NSpid", status["Pid"]).split()[-1])
+        if len(self._ids) >= _MOST_KNOWN:
+            self._ids.clear()
+        known = self._ids[thread] = Ids(process, inner, inner_thread)
+        return known
+
+    def forget(self, thread: int) -> None:
+        """A thread has begun another life (exec, or its number was given out again)."""
+        self._ids.pop(thread, None)
+
+    def umask(self, thread: int) -> int:
+        """The file mode creation mask (Linux 4.7)."""
+        return int(self._status(thread)["Umask"], 8)
+
+    def terminal(self, thread: int) -> tuple[int, int] | None:
+        """(major, minor) of the controlling terminal, or None; field 7 of proc_pid_stat(5)."""
+        number = int(stat_fields(thread)[4]) & 0xFFFFFFFF
+        if not number:
+            return None
+        return (number >> 8) & 0xFFF, (number & 0xFF) | ((number >> 12) & 0xFFF00)
+
+    def base(self, thread: int, descriptor: int) -> bytes:
+        """The folder that a relative path starts from: `AT_FDCWD` or a descriptor's number, as an absolute path."""
+        name = b"cwd" if descriptor == AT_FDCWD else b"fd/%d" % descriptor
+        try:
+            return os.readlink(b"/proc/%d/%s" % (thread, name))
+        except OSError as error:
+            if error.errno == errno.ENOENT and descriptor != AT_FDCWD:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+            raise
+
+    def descriptor(self, thread: int, number: int) -> int:
+        """An O_PATH descriptor of what the thread's descriptor `number` is. Raises `OSError` (EBADF)."""
+        try:
+            return os.open(b"/proc/%d/fd/%d" % (thread, number), os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+    def access(self, thread: int, number: int) -> int | None:
+        """The access mode (O_RDONLY, O_WRONLY, O_RDWR) that a descriptor was opened with; None for an O_PATH one.
+
+        Source: proc_pid_fdinfo(5). Raises `OSError` (EBADF).
+        """
+        flags = self._flags(thread, number)
+        return None if flags & os.O_PATH else flags & os.O_ACCMODE
+
+    def closes_on_exec(self, thread: int, number: int) -> bool:
+        """Whether a descriptor is closed by exec. Raises `OSError` (EBADF)."""
+        return bool(self._flags(thread, number) & os.O_CLOEXEC)
+
+    @staticmethod
+    def _flags(thread: int, number: int) -> int:
+        try:
+            with open(f"/proc/{thread}/fdinfo/{number}", "rb") as file:
+                return next(int(line[6:], 8) for line in file if line.startswith(b"flags:"))
+        except (OSError, StopIteration):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+    @staticmethod
+    def _status(thread: int) -> dict[str, str]:
+        try:
+            with open(f"/proc/{thread}/status", "rb") as file:
+                text = file.read().decode("ascii", "replace")
+        except OSError:
+            raise gone() from None
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in text.split("\n"))}
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of proc_pid_stat(5) after the name: index 0 is the state, 1 the parent, 4 the terminal, 19 the start.
+
+    Raises `OSError` (ESRCH).
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode("ascii", "replace").split()
+    except OSError:
+        raise gone() from None

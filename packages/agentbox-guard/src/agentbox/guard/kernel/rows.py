@@ -1,0 +1,140 @@
+"""The filter's rows: which system calls the kernel refuses by itself, which it hands to the supervisor, which it leaves alone.
+
+Nothing here reads memory: rows see registers only, so what depends on a path or an address is always handed over.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from agentbox.guard.kernel.bpf import ENOSYS, ERRNO, NOTIFY, Row, Test
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16  # <linux/socket.h>, Linux 1.0 to 2.2
+SOCK_STREAM, SOCK_DGRAM = 1, 2  # <linux/net.h>
+SOCK_KIND = 0xF
+"""SOCK_TYPE_MASK, <linux/net.h>: the rest of the argument are flags."""
+IP_PROTOCOLS = (0, 6, 17)
+"""Default, TCP and UDP (<linux/in.h>): MPTCP, SCTP, SMC, ICMP and UDP-Lite have ways out that nothing else here sees."""
+MSG_FASTOPEN = 0x20000000  # <linux/socket.h>, Linux 3.5: a send that connects
+SOL_SOCKET, SO_PEERCRED = 1, 17  # <asm-generic/socket.h>
+
+NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
+"""CLONE_NEWCGROUP, UTS, IPC, USER, PID, NET and NS, <linux/sched.h>."""
+NEW_TIME = 0x80
+"""CLONE_NEWTIME, <linux/sched.h>, Linux 5.6: the same bit means a signal number for clone(2), so only unshare(2) has it."""
+
+TTY_INPUT = (0x5412, 0x541C, 0x541D)
+"""TIOCSTI, TIOCLINUX and TIOCCONS, <asm-generic/ioctls.h>: they put words into a terminal that others read."""
+FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602, 0x800C6613)
+"""FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR, SETVERSION, its 32-bit form, SET_ENCRYPTION_POLICY
+(<linux/fs.h>, <linux/fscrypt.h>): they change a file through a descriptor that may only read it.
+"""
+PR_SET_MM = 35  # <linux/prctl.h>, Linux 3.3: forges what /proc says of a process
+PRIO_PROCESS = 0  # <linux/resource.h>; the others reach the supervisor's own group and user
+
+REFUSED: dict[str, int] = {
+    **dict.fromkeys(
+        (
+            "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp", "bpf",
+            "userfaultfd", "perf_event_open", "add_key", "request_key", "keyctl", "mount", "umount2", "move_mount",
+            "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "pivot_root",
+            "chroot", "setns", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module",
+            "open_by_handle_at", "quotactl", "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "settimeofday",
+            "clock_settime", "sethostname", "setdomainname", "syslog", "vhangup", "iopl", "ioperm", "fanotify_init",
+            "fanotify_mark", "file_setattr", "migrate_pages", "move_pages", "unshare", "clone", "ioctl", "prctl",
+            "setpriority", "clock_adjtime",
+        ),
+        errno.EPERM,
+    ),
+    **dict.fromkeys(
+        (
+            "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl", "lookup_dcookie",
+            "setxattrat", "removexattrat", "shmget", "semget", "msgget", "mq_open",
+        ),
+        errno.ENOSYS,
+    ),
+    "socket": errno.EAFNOSUPPORT,
+    "socketpair": errno.EAFNOSUPPORT,
+    "sendto": errno.EOPNOTSUPP,
+    "sendmsg": errno.EOPNOTSUPP,
+    "sendmmsg": errno.EOPNOTSUPP,
+}  # fmt: skip
+"""Calls that are refused whatever the policy says, and what the program is told; ENOSYS where programs have another way."""
+
+_ALWAYS = (
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp", "bpf", "userfaultfd",
+    "perf_event_open", "add_key", "request_key", "keyctl", "mount", "umount2", "move_mount", "open_tree",
+    "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "pivot_root", "chroot", "setns",
+    "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "open_by_handle_at", "quotactl",
+    "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "settimeofday", "clock_settime", "sethostname",
+    "setdomainname", "syslog", "vhangup", "iopl", "ioperm", "fanotify_init", "fanotify_mark", "file_setattr",
+    "migrate_pages", "move_pages", "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl",
+    "lookup_dcookie", "setxattrat", "removexattrat",
+)  # fmt: skip
+_SHARED_MEMORY = ("shmget", "semget", "msgget", "mq_open")
+"""Objects of System V and POSIX that have no file: others of the same user have them too, but for an own namespace."""
+
+FILES = (
+    "open", "openat", "openat2", "creat", "truncate", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename",
+    "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mknod", "mknodat", "chmod", "fchmod",
+    "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "utime", "utimes", "utimensat", "futimesat",
+    "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
+)  # fmt: skip
+"""Calls that open or change files."""
+
+
+def rows(*, netns: bool, pidns: bool, ipcns: bool = False, listen: bool = False) -> tuple[Row, ...]:
+    """The filter for a run with or without its own network, process and IPC namespaces; `listen`: it needs a rule."""
+    made = [
+        *(Row(name, NOTIFY) for name in (*FILES, "execve", "execveat", "connect", "bind")),
+        *_terminal_and_process(),
+        *_sockets(),
+        *(Row(name, NOTIFY) for name in _ALWAYS),
+    ]
+    if listen or not netns:
+        made.append(Row("listen", NOTIFY))
+    if not ipcns:
+        made += [Row(name, NOTIFY) for name in _SHARED_MEMORY]
+    # Zero and negative targets are process groups: the caller's own is the supervisor's as well (kill(2)).
+    group = (Test(0, (0,)),), (Test(0, (0x80000000,), mask=0x80000000),)
+    made += [Row("kill", NOTIFY, *tests) for tests in group] if pidns else [Row("kill", NOTIFY)]
+    if not pidns:
+        others = ("tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+        made += [Row(name, NOTIFY) for name in others]
+    return tuple(made)
+
+
+def _terminal_and_process() -> tuple[Row, ...]:
+    return (
+        Row("ioctl", NOTIFY, Test(1, (*TTY_INPUT, *FILE_FLAGS))),
+        Row("prctl", NOTIFY, Test(0, (PR_SET_MM,))),
+        Row("clone", NOTIFY, Test(0, (0,), mask=NAMESPACES, wanted=False)),
+        Row("clone3", ERRNO | ENOSYS),  # its flags lie in memory, where no filter sees them; libc falls back to clone
+        Row("unshare", NOTIFY, Test(0, (0,), mask=NAMESPACES | NEW_TIME, wanted=False)),
+        Row("setpriority", NOTIFY, Test(0, (PRIO_PROCESS,), wanted=False)),
+        Row("ioprio_set", ERRNO | errno.EPERM, Test(0, (1,), wanted=False)),  # IOPRIO_WHO_PROCESS, <linux/ioprio.h>
+        # A lease would make the supervisor's own opens of that file wait (F_SETLEASE, <linux/fcntl.h>).
+        Row("fcntl", ERRNO | errno.EAGAIN, Test(1, (1024,))),
+        Row("adjtimex", ERRNO | errno.EPERM),
+        Row("clock_adjtime", NOTIFY),
+    )
+
+
+def _sockets() -> tuple[Row, ...]:
+    internet = Test(0, (AF_INET, AF_INET6))
+    return (
+        Row("socket", NOTIFY, Test(0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), wanted=False)),
+        # Datagram sockets of the local kind are noted, as each may send to any path; see traps/send.py.
+        Row("socket", NOTIFY, Test(0, (AF_UNIX,)), Test(1, (SOCK_DGRAM,), mask=SOCK_KIND)),
+        Row("socket", NOTIFY, internet, Test(1, (SOCK_STREAM, SOCK_DGRAM), mask=SOCK_KIND, wanted=False)),
+        Row("socket", NOTIFY, internet, Test(2, IP_PROTOCOLS, wanted=False)),
+        Row("socket", NOTIFY, Test(0, (AF_NETLINK,)), Test(2, (0,), wanted=False)),
+        Row("socketpair", NOTIFY, Test(0, (AF_UNIX,), wanted=False)),
+        Row("socketpair", NOTIFY, Test(1, (SOCK_DGRAM,), mask=SOCK_KIND)),
+        Row("sendto", NOTIFY, Test(3, (MSG_FASTOPEN,), mask=MSG_FASTOPEN)),
+        Row("sendto", NOTIFY, Test(4, (0,), wanted=False)),
+        Row("sendto", NOTIFY, Test(4, (0,), high=True, wanted=False)),
+        Row("sendmsg", NOTIFY),
+        Row("sendmmsg", NOTIFY),
+        Row("getsockopt", NOTIFY, Test(1, (SOL_SOCKET,)), Test(2, (SO_PEERCRED,))),
+    )

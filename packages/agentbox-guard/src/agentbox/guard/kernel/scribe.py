@@ -1,0 +1,139 @@
+"""What the kernel's notifications leave in the record: one entry for each act, and none for what a guard has announced.
+
+It decides nothing and answers nobody. Only the loop thread may use it.
+"""
+
+from __future__ import annotations
+
+from agentbox.guard.context import show_path
+from agentbox.guard.session import Denial, Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from agentbox.guard.connections import Processes
+    from agentbox.guard.session import Session
+
+MOST_ANNOUNCED = 512
+"""Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
+_NAMES = ("path", "to", "file", "cwd")
+
+
+class Announced:
+    """What guards have announced and the kernel has not yet shown: by process, the act's name and its objects."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, dict[tuple[object, ...], int]] = {}
+
+    def add(self, pid: int, op: str, args: Mapping[str, Any]) -> None:
+        """A guard says that its process is about to do this."""
+        acts = self._waiting.setdefault(pid, {})
+        key = act(op, args)
+        acts[key] = acts.pop(key, 0) + 1
+        if len(acts) > MOST_ANNOUNCED:
+            del acts[next(iter(acts))]
+
+    def take(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
+        """True if this act was announced; it is then used up."""
+        acts = self._waiting.get(pid)
+        if not acts:
+            return False
+        key = act(op, args)
+        count = acts.get(key, 0)
+        if not count:
+            return False
+        if count > 1:
+            acts[key] = count - 1
+        else:
+            del acts[key]
+        return True
+
+    def forget(self, pid: int) -> None:
+        """The process has become another program."""
+        self._waiting.pop(pid, None)
+
+
+def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
+    """What makes an announcement and a notification the same act; content that was announced wrongly is another act."""
+    if op == "proc.exec":
+        return op, args.get("file"), *args.get("argv", ())
+    if op.startswith("net."):
+        return op, args.get("address", args.get("path")), args.get("port")
+    return op, args.get("path"), args.get("to"), args.get("sha256")
+
+
+class Scribe:
+    """Writes to the session. `observing`: nothing is refused, and denials say so."""
+
+    __slots__ = ("_announced", "_once", "_private", "_processes", "_session", "observing", "reads")
+
+    def __init__(
+        self,
+        session: Session,
+        processes: Processes,
+        announced: Announced,
+        private: Mapping[str, str],
+        *,
+        observing: bool,
+        reads: bool,
+    ) -> None:
+        self._session = session
+        self._processes = processes
+        self._announced = announced
+        self._private = private
+        self._once: set[tuple[int, str]] = set()
+        self.observing = observing
+        self.reads = reads
+        """Whether reads of programs without a guard are recorded."""
+
+    def shown(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Args as they are recorded, the run's private folders by their names."""
+        for name in _NAMES:
+            value = args.get(name)
+            if type(value) is str:
+                args[name] = show_path(value, self._private)
+        return args
+
+    def observe(self, pid: int, op: str, args: dict[str, Any], *, also: int = 0) -> None:
+        """An allowed act of the process `pid`; `also` is another process that may have announced it (a parent)."""
+        args = self.shown(args)
+        if self._announced.take(pid, op, args) or (also and self._announced.take(also, op, args)):
+            return
+        if op in ("fs.read", "fs.list") and not self.reads:
+            return
+        self._session.observe(self._event(pid, op, args))
+
+    def announced(self, pid: int, op: str, args: dict[str, Any]) -> bool:
+        """True if a guard has announced this, which is used up by asking."""
+        return self._announced.take(pid, op, self.shown(args))
+
+    def deny(self, pid: int, op: str, args: dict[str, Any], denial: Denial) -> bool:
+        """A refused act; returns whether it is really refused."""
+        denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
+        denial.enforced = not self.observing
+        self._session.deny(self._event(pid, op, self.shown(args)), denial)
+        return denial.enforced
+
+    def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
+        """The same for what a program may try again and again: recorded once for each process and `name`."""
+        key = (pid, name)
+        if key in self._once:
+            return not self.observing
+        if len(self._once) > 4096:
+            self._once.clear()
+        self._once.add(key)
+        return self.deny(pid, op, args, denial)
+
+    def flush(self) -> None:
+        """Have all of it written, before an answer that lets something happen outside."""
+        self._session.flush()
+
+    def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:
+        process = self._processes.seen(pid)
+        return Event(op, args, lane=f"{process.number}.0", pid=pid, src="kernel")
+
+

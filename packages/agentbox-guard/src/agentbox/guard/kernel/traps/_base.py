@@ -1,0 +1,137 @@
+"""What a trap is: one family of system calls, taken from the kernel's notification to its answer.
+
+A handler decides on the supervisor's own copies only, records before it answers, and answers exactly once. An `OSError`
+that it raises is the answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel.judge import EXEMPT
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from agentbox.guard.decisions import Desk
+    from agentbox.guard.hashes import Hashes
+    from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.judge import Judge
+    from agentbox.guard.kernel.lineage import Lineage
+    from agentbox.guard.kernel.memory import Memory
+    from agentbox.guard.kernel.notify import Call, Listener
+    from agentbox.guard.kernel.process import Askers, Ids
+    from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.walk import Tree
+
+    Handler = Callable[["Box", Call, str], None]
+    """Takes the box, the waiting call and the call's name."""
+
+
+class Box:
+    """What traps work with. `broker` makes connections outside of an empty network namespace, None without one.
+
+    `datagrams` turns true when the run has made a local datagram socket, which may send to any path from then on.
+    """
+
+    __slots__ = (
+        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "landlock", "lineage", "listener",
+        "memory", "netns", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        listener: Listener,
+        memory: Memory,
+        tree: Tree,
+        askers: Askers,
+        judge: Judge,
+        scribe: Scribe,
+        desk: Desk,
+        hashes: Hashes,
+        jobs: Jobs,
+        lineage: Lineage,
+        adopt: Callable[[int, int], None],
+        netns: bool,
+        pidns: bool,
+        landlock: bool,
+        own_loopback: bool = False,
+        broker: Any = None,
+        traffic: Any = None,
+    ) -> None:
+        self.listener = listener
+        self.memory = memory
+        self.tree = tree
+        self.askers = askers
+        self.judge = judge
+        self.scribe = scribe
+        self.desk = desk
+        self.hashes = hashes
+        self.jobs = jobs
+        self.lineage = lineage
+        self.adopt = adopt
+        """Takes a connected guard channel and the process that has the other end."""
+        self.netns = netns
+        self.pidns = pidns
+        self.landlock = landlock
+        self.own_loopback = own_loopback
+        self.broker = broker
+        self.traffic = traffic
+        self.datagrams = False
+        self.peers: dict[int, int] = {}
+        """Processes in whose name a short-lived child has made a connection, by that child's number."""
+
+    def ids(self, call: Call) -> Ids:
+        """The ids of the asking thread."""
+        return self.askers.ids(call.pid)
+
+    def allowed(self, call: Call, op: str, args: dict[str, Any], *judged: int | Denial) -> bool:
+        """Record the outcome of all that was `judged` for one act, the refusal first; False if the act is refused."""
+        pid = self.ids(call).process
+        for one in judged:
+            if type(one) is not int and self.scribe.deny(pid, op, args, one):  # type: ignore[arg-type]
+                return False
+        if any(one != EXEMPT for one in judged) and all(type(one) is int for one in judged):
+            self.scribe.observe(pid, op, args)
+        return True
+
+    def connected(self, answer: Any) -> None:
+        """A connection made outside is about to be handed over: count its bytes from now on."""
+        if self.traffic is not None:
+            self.traffic.watch(answer.socket, dict(answer.args))
+
+    def duplicate(self, call: Call, number: int) -> int:
+        """A duplicate of the asker's descriptor. Raises `OSError` (EBADF)."""
+        pidfd = os.pidfd_open(self.ids(call).process)
+        try:
+            return _syscalls.pidfd_getfd(pidfd, number)
+        finally:
+            os.close(pidfd)
+
+
+def refused() -> OSError:
+    """The error that a denied program sees."""
+    return OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def number(argument: int) -> int:
+    """An argument of type int: its low half, signed."""
+    low = argument & 0xFFFFFFFF
+    return low - (1 << 32) if low & 0x80000000 else low
+
+
+def merge(*tables: Mapping[str, Handler]) -> dict[str, Handler]:
+    """One table out of several, each call in one of them only. Raises `ValueError`."""
+    made: dict[str, Handler] = {}
+    for table in tables:
+        twice = made.keys() & table.keys()
+        if twice:
+            raise ValueError(f"traps: {', '.join(sorted(twice))}: got two handlers, expected one")
+        made.update(table)
+    return made

@@ -1,0 +1,405 @@
+"""Changes of names and of what files are: decided on the resolved object, and made by the supervisor on that very object.
+
+Nothing is followed or looked up again after the decision: names are changed below a folder that is held open, and
+contents through /proc/self/fd of an object that is held open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+
+from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, SET_USER
+from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.protect import Protection
+    from agentbox.guard.kernel.traps._base import Handler
+    from agentbox.guard.kernel.walk import Found
+
+AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x200, 0x400, 0x1000
+"""<linux/fcntl.h>"""
+_SET_ID = 0o6000
+_KINDS = (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
+"""What mknod(2) may make: no devices."""
+_ATTRIBUTES = (b"user.", b"system.posix_acl_access", b"system.posix_acl_default")
+_MOST_ATTRIBUTE = 65536  # XATTR_SIZE_MAX, <linux/limits.h>
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4  # <linux/fs.h>, Linux 3.15 to 3.18
+_SECOND_NAME = "it has another name, by which it could be changed after it was looked at"
+_FD = b"/proc/self/fd/%d"
+
+
+def _fd(argument: int) -> int:
+    return argument & 0xFFFFFFFF
+
+
+def _error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+# --- names ---
+
+
+def _leaf(box: Box, call: Call, address: int, base: int) -> Found:
+    """The folder and name that a call acts on. Raises what the kernel would say to a path without a last name."""
+    found = box.tree.parent(call.pid, box.memory.text(call.pid, address), base)
+    if found.leaf.rstrip(b"/") in (b"", b".", b".."):
+        found.close()
+        raise _error(errno.EBUSY)
+    return found
+
+
+def _state(found: Found) -> os.stat_result | None:
+    try:
+        return os.stat(found.leaf.rstrip(b"/"), dir_fd=found.folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _make(box: Box, call: Call, op: str, address: int, base: int, make: Callable[[Found], None]) -> None:
+    """A new name: mkdir, mknod."""
+    found = _leaf(box, call, address, base)
+    try:
+        if _state(found) is not None:
+            raise _error(errno.EEXIST)
+        judged = box.judge.judge("write", found.text, box.ids(call).inner)
+        _do(box, call, op, {"path": found.text}, (judged,), lambda: make(found))
+    finally:
+        found.close()
+
+
+def _do(
+    box: Box, call: Call, op: str, args: dict[str, str], judged: tuple[int | Denial, ...], act: Callable[[], None]
+) -> None:
+    if not box.allowed(call, op, args, *judged):
+        raise refused()
+    box.scribe.flush()
+    act()
+    box.listener.value(call, 0)
+
+
+def _masked(box: Box, call: Call, act: Callable[[], None]) -> None:
+    """Make something under the asker's umask."""
+    previous = os.umask(box.askers.umask(call.pid))
+    try:
+        act()
+    finally:
+        os.umask(previous)
+
+
+def _mkdir(box: Box, call: Call, base: int, address: int, mode: int) -> None:
+    def make(found: Found) -> None:
+        _masked(box, call, lambda: os.mkdir(found.leaf, mode & 0o1777, dir_fd=found.folder))
+
+    _make(box, call, "fs.mkdir", address, base, make)
+
+
+def _mknod(box: Box, call: Call, base: int, address: int, mode: int) -> None:
+    if stat.S_IFMT(mode & 0xFFFF) not in _KINDS:
+        raise _error(errno.EPERM)
+
+    def make(found: Found) -> None:
+        _masked(box, call, lambda: os.mknod(found.leaf, mode & 0xFFFF & ~_SET_ID, 0, dir_fd=found.folder))
+
+    _make(box, call, "fs.mknod", address, base, make)
+
+
+def _symlink(box: Box, call: Call, target: int, base: int, address: int) -> None:
+    text = box.memory.text(call.pid, target)
+    found = _leaf(box, call, address, base)
+    try:
+        if _state(found) is not None:
+            raise _error(errno.EEXIST)
+        judged = box.judge.named(
+            found.text, box.ids(call).inner, lambda: box.judge.protection.symlink_reason(found.text)
+        )
+        args = {"path": os.fsdecode(text), "to": found.text}
+        _do(box, call, "fs.symlink", args, (judged,), lambda: os.symlink(text, found.leaf, dir_fd=found.folder))
+    finally:
+        found.close()
+
+
+def _remove(box: Box, call: Call, base: int, address: int, folder: bool) -> None:
+    found = _leaf(box, call, address, base)
+    try:
+        if _state(found) is None:
+            raise _error(errno.ENOENT)
+        judged = box.judge.named(
+            found.text, box.ids(call).inner, lambda: box.judge.protection.removal_reason(found.text)
+        )
+        act = os.rmdir if folder else os.unlink
+        op = "fs.rmdir" if folder else "fs.remove"
+        _do(box, call, op, {"path": found.text}, (judged,), lambda: act(found.leaf, dir_fd=found.folder))
+    finally:
+        found.close()
+
+
+def _rename(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int, flags: int) -> None:
+    if flags & RENAME_WHITEOUT:
+        raise _error(errno.EPERM)
+    source = _leaf(box, call, old, old_base)
+    target = None
+    try:
+        target = _leaf(box, call, new, new_base)
+        info = _state(source)
+        if info is None:
+            raise _error(errno.ENOENT)
+        judged = [*_judge_rename(box, call, source, target, flags)]
+        args = {"path": source.text, "to": target.text}
+        here, there = source, target
+        held = -1
+        if stat.S_ISREG(info.st_mode) and box.judge.protection.is_content(target.text):
+            held, content = _judge_content(box.judge.protection, here, target.text)
+            judged.append(content)
+        try:
+            _do(
+                box, call, "fs.rename", args, tuple(judged),
+                lambda: _syscalls.renameat2(here.folder, here.leaf, there.folder, there.leaf, flags),
+            )  # fmt: skip
+        finally:
+            if held >= 0:
+                os.close(held)
+    finally:
+        source.close()
+        if target is not None:
+            target.close()
+
+
+def _judge_rename(box: Box, call: Call, source: Found, target: Found, flags: int) -> list[int | Denial]:
+    own, protection = box.ids(call).inner, box.judge.protection
+    pairs = [(source, target)] + ([(target, source)] if flags & RENAME_EXCHANGE else [])
+    judged = []
+    for one, other in pairs:
+        state = _state(one)
+        tree = state is not None and stat.S_ISDIR(state.st_mode)
+        reason = _reason(protection.rename_reason, one.text, other.text)
+        judged += [box.judge.named(one.text, own, reason, tree=tree), box.judge.named(other.text, own, reason, tree=tree)]
+    return judged
+
+
+def _reason(ask: Callable[..., str], *paths: str) -> Callable[[], str]:
+    return lambda: ask(*paths)
+
+
+def _judge_content(protection: Protection, source: Found, path: str) -> tuple[int, int | Denial]:
+    """A descriptor that keeps others from writing the file until it is closed, and whether it may become `path`."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    held = os.open(source.leaf, flags, dir_fd=source.folder)
+    if os.fstat(held).st_nlink != 1:
+        return held, Denial("write", path, _SECOND_NAME)
+    try:
+        reason = protection.content_reason(held, path)
+    except OSError:
+        os.close(held)
+        raise
+    return held, Denial("write", path, reason) if reason else EXEMPT
+
+
+def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int, flags: int) -> None:
+    path = box.memory.text(call.pid, old)
+    if not path and flags & AT_EMPTY_PATH:
+        source = box.tree.behind(call.pid, old_base)
+    else:
+        source = box.tree.find(call.pid, path, old_base, follow=bool(flags & AT_SYMLINK_FOLLOW))
+    target = None
+    try:
+        target = _leaf(box, call, new, new_base)
+        if _state(target) is not None:
+            raise _error(errno.EEXIST)
+        own = box.ids(call).inner
+        # A file that was made without a name (O_TMPFILE) has its folder's name, and "#N (deleted)" for its own.
+        name = os.fsdecode(source.path.removesuffix(b" (deleted)")) if source.no_name else source.text
+        reason = _reason(box.judge.protection.link_reason, name, target.text)
+        judged = (box.judge.named(name, own, reason), box.judge.named(target.text, own, reason))
+        args = {"path": name, "to": target.text}
+        there = target
+        _do(
+            box, call, "fs.link", args, judged,
+            lambda: os.link(_FD % source.fd, there.leaf, dst_dir_fd=there.folder, follow_symlinks=True),
+        )  # fmt: skip
+    finally:
+        source.close()
+        if target is not None:
+            target.close()
+
+
+# --- what files are ---
+
+
+def _at(box: Box, call: Call, base: int, address: int, flags: int) -> Found:
+    """The object of a call that takes a folder, a path and AT_ flags."""
+    path = box.memory.text(call.pid, address)
+    if not path and flags & AT_EMPTY_PATH and base != AT_FDCWD:
+        return box.tree.behind(call.pid, base)
+    return box.tree.find(call.pid, path, base, follow=not flags & AT_SYMLINK_NOFOLLOW)
+
+
+def _change(box: Box, call: Call, op: str, found: Found, act: Callable[[bytes], None], problem: str = "") -> None:
+    """Change what `found` is; `act` gets a path that means this object and nothing else."""
+    try:
+        judged: int | Denial
+        if found.no_name and (found.path[:1] != b"/" or found.own >= 0):
+            judged = EXEMPT  # a pipe, a socket, a file without a name that the asker holds
+        elif found.no_name:
+            judged = Denial("write", found.text, NO_NAME)
+        else:
+            judged = box.judge.judge("write", found.text, box.ids(call).inner)
+            if type(judged) is int and problem:
+                judged = Denial("write", found.text, problem)
+        _do(box, call, op, {"path": found.text}, (judged,), lambda: act(_FD % found.fd))
+    finally:
+        found.close()
+
+
+def _chmod(box: Box, call: Call, found: Found, mode: int) -> None:
+    mode &= 0o7777
+    kind = stat.S_IFMT(os.fstat(found.fd).st_mode)
+    if kind == stat.S_IFLNK:
+        found.close()
+        raise _error(errno.EOPNOTSUPP)
+    problem = SET_USER if mode & _SET_ID and kind != stat.S_IFDIR else ""
+    _change(box, call, "fs.chmod", found, lambda path: os.chmod(path, mode), problem)
+
+
+def _chown(box: Box, call: Call, found: Found, user: int, group: int) -> None:
+    _change(box, call, "fs.chown", found, lambda path: os.chown(path, number(user), number(group)))
+
+
+def _times(box: Box, call: Call, found: Found, times: bytes | None) -> None:
+    _change(box, call, "fs.utime", found, lambda path: _syscalls.utimensat(path, times))
+
+
+def _truncate(box: Box, call: Call, name: str) -> None:
+    address, length = call.args[:2]
+    if length >> 63:
+        raise _error(errno.EINVAL)
+    found = box.tree.find(call.pid, box.memory.text(call.pid, address))
+    if not stat.S_ISREG(os.fstat(found.fd).st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(os.fstat(found.fd).st_mode) else errno.EINVAL
+        found.close()
+        raise _error(kind)
+    _change(box, call, "fs.truncate", found, lambda path: os.truncate(path, length))
+
+
+def _specs(box: Box, call: Call, address: int) -> bytes | None:
+    """struct timespec[2] as it is."""
+    return box.memory.block(call.pid, address, 32) if address else None
+
+
+def _values(box: Box, call: Call, address: int, form: str, scale: int) -> bytes | None:
+    """struct timeval[2] or struct utimbuf as struct timespec[2]."""
+    if not address:
+        return None
+    got = struct.unpack(form, box.memory.block(call.pid, address, struct.calcsize(form)))
+    if len(got) == 2:
+        return struct.pack("=4q", got[0], 0, got[1], 0)
+    if not (0 <= got[1] < 1_000_000 and 0 <= got[3] < 1_000_000):
+        raise _error(errno.EINVAL)
+    return struct.pack("=4q", got[0], got[1] * scale, got[2], got[3] * scale)
+
+
+def _setxattr(box: Box, call: Call, found: Found) -> None:
+    name = box.memory.text(call.pid, call.args[1], 256)
+    size, flags = call.args[3], number(call.args[4])
+    try:
+        if size > _MOST_ATTRIBUTE:
+            raise _error(errno.E2BIG)
+        if not name.startswith(_ATTRIBUTES):
+            raise _error(errno.EPERM)
+        value = box.memory.block(call.pid, call.args[2], size) if size else b""
+    except OSError:
+        found.close()
+        raise
+    _change(box, call, "fs.xattr", found, lambda path: os.setxattr(path, name, value, flags))
+
+
+def _removexattr(box: Box, call: Call, found: Found) -> None:
+    name = box.memory.text(call.pid, call.args[1], 256)
+    if not name.startswith(_ATTRIBUTES):
+        found.close()
+        raise _error(errno.EPERM)
+    _change(box, call, "fs.xattr", found, lambda path: os.removexattr(path, name))
+
+
+def _path(box: Box, call: Call, follow: bool = True) -> Found:
+    """The object of a call whose first argument is a path."""
+    return box.tree.find(call.pid, box.memory.text(call.pid, call.args[0]), follow=follow)
+
+
+def _held(box: Box, call: Call) -> Found:
+    """The object of a call whose first argument is a descriptor."""
+    found = box.tree.behind(call.pid, _fd(call.args[0]))
+    if box.askers.access(call.pid, _fd(call.args[0])) is None:  # O_PATH: open(2) says what these may not do
+        found.close()
+        raise _error(errno.EBADF)
+    return found
+
+
+def _utimensat(box: Box, call: Call, name: str) -> None:
+    base, address, times, flags = call.args[:4]
+    found = _at(box, call, _fd(base), address, flags) if address else _held(box, call)
+    _times(box, call, found, _specs(box, call, times))
+
+
+def _futimesat(box: Box, call: Call, name: str) -> None:
+    base, address, times = call.args[:3]
+    found = _at(box, call, _fd(base), address, 0) if address else _held(box, call)
+    _times(box, call, found, _values(box, call, times, "=4q", 1000))
+
+
+CALLS: dict[str, Handler] = {
+    "mkdir": lambda box, call, _: _mkdir(box, call, AT_FDCWD, *call.args[:2]),
+    "mkdirat": lambda box, call, _: _mkdir(box, call, _fd(call.args[0]), *call.args[1:3]),
+    "mknod": lambda box, call, _: _mknod(box, call, AT_FDCWD, *call.args[:2]),
+    "mknodat": lambda box, call, _: _mknod(box, call, _fd(call.args[0]), *call.args[1:3]),
+    "symlink": lambda box, call, _: _symlink(box, call, call.args[0], AT_FDCWD, call.args[1]),
+    "symlinkat": lambda box, call, _: _symlink(box, call, call.args[0], _fd(call.args[1]), call.args[2]),
+    "unlink": lambda box, call, _: _remove(box, call, AT_FDCWD, call.args[0], False),
+    "rmdir": lambda box, call, _: _remove(box, call, AT_FDCWD, call.args[0], True),
+    "unlinkat": lambda box, call, _: _remove(
+        box, call, _fd(call.args[0]), call.args[1], bool(call.args[2] & AT_REMOVEDIR)
+    ),
+    "rename": lambda box, call, _: _rename(box, call, AT_FDCWD, call.args[0], AT_FDCWD, call.args[1], 0),
+    "renameat": lambda box, call, _: _rename(
+        box, call, _fd(call.args[0]), call.args[1], _fd(call.args[2]), call.args[3], 0
+    ),
+    "renameat2": lambda box, call, _: _rename(
+        box, call, _fd(call.args[0]), call.args[1], _fd(call.args[2]), call.args[3], _fd(call.args[4])
+    ),
+    "link": lambda box, call, _: _link(box, call, AT_FDCWD, call.args[0], AT_FDCWD, call.args[1], 0),
+    "linkat": lambda box, call, _: _link(
+        box, call, _fd(call.args[0]), call.args[1], _fd(call.args[2]), call.args[3], _fd(call.args[4])
+    ),
+    "chmod": lambda box, call, _: _chmod(box, call, _path(box, call), call.args[1]),
+    "fchmod": lambda box, call, _: _chmod(box, call, _held(box, call), call.args[1]),
+    "fchmodat": lambda box, call, _: _chmod(box, call, _at(box, call, _fd(call.args[0]), call.args[1], 0), call.args[2]),
+    "fchmodat2": lambda box, call, _: _chmod(
+        box, call, _at(box, call, _fd(call.args[0]), call.args[1], call.args[3]), call.args[2]
+    ),
+    "chown": lambda box, call, _: _chown(box, call, _path(box, call), *call.args[1:3]),
+    "lchown": lambda box, call, _: _chown(box, call, _path(box, call, follow=False), *call.args[1:3]),
+    "fchown": lambda box, call, _: _chown(box, call, _held(box, call), *call.args[1:3]),
+    "fchownat": lambda box, call, _: _chown(
+        box, call, _at(box, call, _fd(call.args[0]), call.args[1], call.args[4]), *call.args[2:4]
+    ),
+    "utime": lambda box, call, _: _times(box, call, _path(box, call), _values(box, call, call.args[1], "=2q", 0)),
+    "utimes": lambda box, call, _: _times(box, call, _path(box, call), _values(box, call, call.args[1], "=4q", 1000)),
+    "futimesat": _futimesat,
+    "utimensat": _utimensat,
+    "truncate": _truncate,
+    "setxattr": lambda box, call, _: _setxattr(box, call, _path(box, call)),
+    "lsetxattr": lambda box, call, _: _setxattr(box, call, _path(box, call, follow=False)),
+    "fsetxattr": lambda box, call, _: _setxattr(box, call, _held(box, call)),
+    "removexattr": lambda box, call, _: _removexattr(box, call, _path(box, call)),
+    "lremovexattr": lambda box, call, _: _removexattr(box, call, _path(box, call, follow=False)),
+    "fremovexattr": lambda box, call, _: _removexattr(box, call, _held(box, call)),
+}

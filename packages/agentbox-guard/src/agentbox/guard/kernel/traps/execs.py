@@ -1,0 +1,163 @@
+"""Starts of programs: the resolved file is decided on, by the rules for the agent and by what it is for all others.
+
+The kernel reads path and arguments once more after this decision, so the next call of the started program is checked
+against what was decided (lineage.py), and Landlock holds which files can be started at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from agentbox.guard.decisions import denial_of
+from agentbox.guard.decisions._base import rule_text
+from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.traps._base import Box, refused
+from agentbox.guard.kernel.traps.changes import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW
+from agentbox.guard.paths import within
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+    from agentbox.guard.kernel.walk import Found
+
+NO_FILE = "it is no file that a rule could name (a memory file, a deleted one)"
+LOADER = "the loader starts any file as a program, past the rules: a rule must name this very file"
+WRITABLE = "a program in a folder that the run may write needs an exec: rule that names it"
+_LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2.")
+_HASH_HERE = 1 << 20
+
+
+def is_loader(file: str) -> bool:
+    """True for the program loader of ld.so(8), by the names that C libraries give it."""
+    return os.path.basename(file).startswith(_LOADERS)
+
+
+def _execve(box: Box, call: Call, name: str) -> None:
+    path, argv = call.args[:2]
+    _start(box, call, AT_FDCWD, path, argv, 0)
+
+
+def _execveat(box: Box, call: Call, name: str) -> None:
+    base, path, argv, _, flags = call.args[:5]
+    _start(box, call, base & 0xFFFFFFFF, path, argv, flags)
+
+
+def _start(box: Box, call: Call, base: int, address: int, arguments: int, flags: int) -> None:
+    path = box.memory.text(call.pid, address)
+    argv = box.memory.words(call.pid, arguments)
+    if not path and flags & AT_EMPTY_PATH:
+        found = box.tree.behind(call.pid, base)
+    else:
+        found = box.tree.find(call.pid, path, base, follow=not flags & AT_SYMLINK_NOFOLLOW)
+    try:
+        info = os.fstat(found.fd)
+        if stat.S_ISLNK(info.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o111:
+            raise refused()
+        _decide(box, call, found, argv, path)
+    finally:
+        found.close()
+
+
+def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) -> None:
+    pid = box.ids(call).process
+    if not box.lineage.started and pid == box.lineage.agent:
+        box.lineage.started = True  # the launcher's own exec: the run's header tells of it
+        _proceed(box, call)
+        return
+    words = [os.fsdecode(word) for word in argv]
+    try:
+        folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))
+    except OSError:
+        folder = box.desk.cwd
+    args: dict[str, Any] = {"file": found.text, "argv": words, "cwd": folder}
+    if found.no_name or found.path[:1] != b"/":
+        denial: Denial | None = Denial("exec", " ".join([found.text, *words[1:]])[:400], NO_FILE)
+    else:
+        denial = problem(box, pid, found.text, words)
+    if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
+        raise refused()
+    fd, found.fd = found.fd, -1
+
+    def work() -> str:
+        return box.hashes.descriptor(fd)
+
+    def done(outcome: Any) -> None:
+        args["sha256"] = outcome if type(outcome) is str else None
+        try:
+            if denial is None:
+                parent = int(open_parent(call.pid))
+                box.scribe.observe(pid, "proc.exec", args, also=parent)
+            box.scribe.flush()
+            _let(box, call, pid, fd, argv)
+        finally:
+            os.close(fd)
+
+    if box.hashes.knows(fd) or os.fstat(fd).st_size <= _HASH_HERE:
+        try:
+            outcome: Any = work()
+        except OSError as error:
+            outcome = error
+        done(outcome)
+    else:
+        box.jobs.run(work, done)
+
+
+def open_parent(pid: int) -> int:
+    """The parent of a thread's process; 0 when it is gone."""
+    from agentbox.guard.family import parent_and_group
+
+    return parent_and_group(pid)[0]
+
+
+def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes]) -> None:
+    info = os.fstat(fd)
+    box.lineage.expect(pid, None if is_script(fd) else (info.st_dev, info.st_ino), argv)
+    _proceed(box, call)
+
+
+def _proceed(box: Box, call: Call) -> None:
+    box.askers.forget(call.pid)
+    box.listener.proceed(call)
+
+
+def is_script(fd: int) -> bool:
+    """True for a file that the kernel starts an interpreter for (execve(2))."""
+    try:
+        readable = os.open(b"/proc/self/fd/%d" % fd, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return os.read(readable, 2) == b"#!"
+    finally:
+        os.close(readable)
+
+
+def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
+    """Why a process may not start the resolved `file` with these arguments, or None."""
+    target = " ".join([file, *argv[1:]])[:400]
+    policy = box.desk.policy
+    if within(file, box.desk.hidden):
+        return Denial("exec", target, "it is agentbox's own record of this run")
+    decision = policy.decide("exec", file, argv)
+    if decision.allowed:
+        if is_loader(file) and decision.rule is not None and decision.rule.form["match"] == "any":
+            return Denial("exec", target, LOADER, rule=rule_text(decision))
+        return None
+    if box.lineage.is_agent(pid):
+        return denial_of(decision, "exec")
+    if is_loader(file):
+        return Denial("exec", target, LOADER, fix=decision.fix)
+    if policy.is_writable(file) or within(file, list(box.desk.private.values())):
+        return Denial("exec", target, WRITABLE, fix=decision.fix)
+    return None
+
+
+CALLS: dict[str, Handler] = {"execve": _execve, "execveat": _execveat}

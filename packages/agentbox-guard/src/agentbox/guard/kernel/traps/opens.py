@@ -1,0 +1,314 @@
+"""Opens: the supervisor finds the object, decides, opens it itself and hands the descriptor over: nothing is looked up twice.
+
+What would wait (a pipe without a reader, a large file to be hashed) waits in a thread of its own, never in the loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+
+from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, RECORDED
+from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+    from agentbox.guard.kernel.walk import Found
+
+_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
+_WRITES = os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
+_ONCE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_ALWAYS = os.O_CLOEXEC | os.O_NOCTTY
+_SET_ID = 0o6000
+_HASH_HERE = 256 * 1024
+"""Bytes up to which a file is hashed in the loop, about 0.2 ms; longer ones in a thread."""
+_TRIES = 8
+
+
+class Request:
+    """An open(2) as it was asked for."""
+
+    __slots__ = ("base", "flags", "mode", "path")
+
+    def __init__(self, path: bytes, base: int, flags: int, mode: int) -> None:
+        self.path = path
+        self.base = base
+        self.flags = flags
+        self.mode = mode
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything of the file may change."""
+        return bool(self.flags & (os.O_ACCMODE | _WRITES))
+
+
+def _open(box: Box, call: Call, name: str) -> None:
+    address, flags, mode = call.args[:3]
+    _serve(box, call, Request(box.memory.text(call.pid, address), AT_FDCWD, number(flags), mode & 0o7777))
+
+
+def _creat(box: Box, call: Call, name: str) -> None:
+    address, mode = call.args[:2]
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+    _serve(box, call, Request(box.memory.text(call.pid, address), AT_FDCWD, flags, mode & 0o7777))
+
+
+def _openat(box: Box, call: Call, name: str) -> None:
+    base, address, flags, mode = call.args[:4]
+    path = box.memory.text(call.pid, address)
+    _serve(box, call, Request(path, base & 0xFFFFFFFF, number(flags), mode & 0o7777))
+
+
+def _openat2(box: Box, call: Call, name: str) -> None:
+    base, address, how, size = call.args[:4]
+    path = box.memory.text(call.pid, address)
+    if size < 24:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    flags, mode, resolve = struct.unpack("=3Q", box.memory.block(call.pid, how, 24))
+    # Walks with conditions are left to the programs' own way of doing without openat2 (Linux before 5.6).
+    if size > 24 or resolve or flags >> 32:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    _serve(box, call, Request(path, base & 0xFFFFFFFF, flags, mode & 0o7777))
+
+
+def _serve(box: Box, call: Call, request: Request) -> None:
+    flags = request.flags
+    if flags & os.O_PATH:
+        found = box.tree.find(call.pid, request.path, request.base, follow=not flags & os.O_NOFOLLOW)
+        try:
+            _check_kind(found, flags)
+            box.listener.give(call, found.fd, bool(flags & os.O_CLOEXEC))
+        finally:
+            found.close()
+        return
+    exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
+    follow = not (flags & os.O_NOFOLLOW or exclusive)
+    for _ in range(_TRIES):
+        if flags & os.O_CREAT:
+            found = box.tree.place(call.pid, request.path, request.base, follow=follow)
+        else:
+            found = box.tree.find(call.pid, request.path, request.base, follow=follow)
+        try:
+            if found.fd >= 0:
+                if exclusive:
+                    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+                _existing(box, call, request, found)
+                return
+            if _create(box, call, request, found):
+                return
+        finally:
+            found.close()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _check_kind(found: Found, flags: int) -> None:
+    if flags & os.O_DIRECTORY and not stat.S_ISDIR(os.fstat(found.fd).st_mode):
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+
+def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
+    """Make the file that is not there; False if somebody else has made it meanwhile."""
+    judged = box.judge.judge("write", found.text, box.ids(call).inner)
+    args = {"path": found.text, "flags": f"{request.flags & ~os.O_CLOEXEC:#o}"}
+    if not box.allowed(call, "fs.write", args, judged):
+        raise refused()
+    box.scribe.flush()
+    flags = request.flags & 0xFFFFFFFF | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _ALWAYS
+    previous = os.umask(box.askers.umask(call.pid))
+    try:
+        fd = os.open(found.leaf, flags, request.mode & ~_SET_ID, dir_fd=found.folder)
+    except FileExistsError:
+        return False
+    finally:
+        os.umask(previous)
+    _hand_over(box, call, request, fd)
+    return True
+
+
+def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
+    flags = request.flags
+    info = os.fstat(found.fd)
+    kind = stat.S_IFMT(info.st_mode)
+    if kind == stat.S_IFLNK:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if flags & os.O_DIRECTORY and kind != stat.S_IFDIR:
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    unnamed = flags & os.O_TMPFILE == os.O_TMPFILE
+    if kind == stat.S_IFDIR and request.writes and not unnamed:
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    access = "write" if request.writes else "read"
+    op = "fs.write" if request.writes else "fs.list" if kind == stat.S_IFDIR else "fs.read"
+    judged = _judge(box, call, request, found, access, kind == stat.S_IFDIR)
+    args: dict[str, Any] = {"path": found.text}
+    if op == "fs.write":
+        args["flags"] = f"{flags & ~os.O_CLOEXEC:#o}"
+    if judged == RECORDED and op == "fs.read" and kind == stat.S_IFREG:
+        if info.st_size > _HASH_HERE and not box.hashes.knows(found.fd):
+            _later(box, call, request, found, args)
+            return
+        _describe(box, found.fd, args, info.st_size)
+    if not box.allowed(call, op, args, judged):
+        raise refused()
+    if op == "fs.write":
+        box.scribe.flush()
+    if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:
+        _wait_for_pipe(box, call, request, found)
+        return
+    _hand_over(box, call, request, _reopen(box, call, request, found, unnamed))
+
+
+def _judge(box: Box, call: Call, request: Request, found: Found, access: str, listing: bool) -> int | Denial:
+    ids = box.ids(call)
+    if found.own >= 0 and not request.flags & os.O_TRUNC and _held(box, call, request, found.own):
+        return EXEMPT
+    if found.no_name:
+        return EXEMPT if found.own >= 0 and found.path[:1] != b"/" else Denial(access, found.text, NO_NAME)
+    if found.path.startswith(b"/dev/pts/") and _is_own_terminal(box, call, found):
+        return EXEMPT
+    return box.judge.judge(access, found.text, ids.inner, listing=listing)
+
+
+def _held(box: Box, call: Call, request: Request, own: int) -> bool:
+    """True if the asker already holds as much through the descriptor that it names."""
+    held = box.askers.access(call.pid, own)
+    wanted = request.flags & os.O_ACCMODE
+    return held is not None and (held in (wanted, os.O_RDWR))
+
+
+def _is_own_terminal(box: Box, call: Call, found: Found) -> bool:
+    device = os.fstat(found.fd).st_rdev
+    return box.askers.terminal(call.pid) == (os.major(device), os.minor(device))
+
+
+def _describe(box: Box, fd: int, args: dict[str, Any], size: int) -> None:
+    try:
+        args["sha256"] = box.hashes.descriptor(fd)
+        args["size"] = size
+    except OSError:
+        pass  # it cannot be read: the open says so itself
+
+
+def _later(box: Box, call: Call, request: Request, found: Found, args: dict[str, Any]) -> None:
+    """Hash a large file in a thread; it is then opened and recorded on the loop."""
+    fd, found.fd = found.fd, -1
+    size = os.fstat(fd).st_size
+    pid = box.ids(call).process
+
+    def work() -> None:
+        _describe(box, fd, args, size)
+
+    def done(outcome: Any) -> None:
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            box.scribe.observe(pid, "fs.read", args)
+            _hand_over(box, call, request, _open_again(fd, request.flags))
+        except OSError as error:
+            box.listener.fail(call, error.errno or errno.EIO)
+        finally:
+            os.close(fd)
+
+    box.jobs.run(work, done)
+
+
+def _reopen(box: Box, call: Call, request: Request, found: Found, unnamed: bool) -> int:
+    if found.path == b"/dev/tty":
+        return _terminal(box, call, request)
+    if unnamed:
+        previous = os.umask(box.askers.umask(call.pid))
+        try:
+            return _open_again(found.fd, request.flags, request.mode & ~_SET_ID)
+        finally:
+            os.umask(previous)
+    fd = _open_again(found.fd, request.flags)
+    if found.path in (b"/dev/ptmx", b"/dev/pts/ptmx"):
+        _note_terminal(box, fd)
+    return fd
+
+
+def _open_again(fd: int, flags: int, mode: int = 0) -> int:
+    return os.open(b"/proc/self/fd/%d" % fd, flags & ~_ONCE | _ALWAYS, mode)
+
+
+def _terminal(box: Box, call: Call, request: Request) -> int:
+    """/dev/tty is the asker's controlling terminal (tty(4)), not the supervisor's."""
+    device = box.askers.terminal(call.pid)
+    if device is None:
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    major, minor = device
+    # Documentation/admin-guide/devices.txt: 136 to 143 are Unix98 terminals, 4 the consoles and serial lines
+    if 136 <= major <= 143:
+        path = f"/dev/pts/{(major - 136) * 256 + minor}"
+    else:
+        path = os.path.realpath(f"/sys/dev/char/{major}:{minor}").rpartition("/")[2]
+        path = f"/dev/{path}"
+    fd = os.open(path, request.flags & ~_ONCE | _ALWAYS)
+    if os.fstat(fd).st_rdev != os.makedev(major, minor):
+        os.close(fd)
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    return fd
+
+
+def _note_terminal(box: Box, fd: int) -> None:
+    import fcntl
+
+    number_of = fcntl.ioctl(fd, 0x80045430, bytes(4))  # TIOCGPTN, <asm-generic/ioctls.h>
+    box.judge.terminals.add(f"/dev/pts/{int.from_bytes(number_of, 'little')}")
+
+
+def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None:
+    """Opening one end of a FIFO waits for the other (fifo(7)): in a thread, which gives up when the asker is gone."""
+    fd, found.fd = found.fd, -1
+
+    def work() -> int:
+        return _open_pipe(box, call, fd, request.flags)
+
+    def done(outcome: Any) -> None:
+        os.close(fd)
+        if isinstance(outcome, int):
+            _hand_over(box, call, request, outcome)
+        elif isinstance(outcome, OSError):
+            box.listener.fail(call, outcome.errno or errno.EIO)
+        else:
+            raise outcome
+
+    box.jobs.run(work, done)
+
+
+def _open_pipe(box: Box, call: Call, fd: int, flags: int) -> int:
+    import time
+    from _thread import start_new_thread
+
+    opened: list[bool] = []
+
+    def watch() -> None:
+        pause = 0.01
+        while not opened and box.listener.stands(call):
+            time.sleep(pause)
+            pause = min(pause * 2, 0.5)
+        if not opened:  # nobody waits any more: be the other end for a moment, so that the open below returns
+            os.close(os.open(b"/proc/self/fd/%d" % fd, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    start_new_thread(watch, ())
+    try:
+        return _open_again(fd, flags)
+    finally:
+        opened.append(True)
+
+
+def _hand_over(box: Box, call: Call, request: Request, fd: int) -> None:
+    try:
+        box.listener.give(call, fd, bool(request.flags & os.O_CLOEXEC))
+    finally:
+        os.close(fd)
+
+
+CALLS: dict[str, Handler] = {"open": _open, "creat": _creat, "openat": _openat, "openat2": _openat2}

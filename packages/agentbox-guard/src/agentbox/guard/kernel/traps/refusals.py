@@ -1,0 +1,55 @@
+"""Calls that no policy opens: answered with an errno and recorded once for each process.
+
+What the filter let through to here is decided by registers alone, so that letting it proceed (while only observing, or
+for what was merely noted) cannot be turned into something else.
+"""
+
+from __future__ import annotations
+
+from agentbox.guard.kernel import rows
+from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+
+REASON = "no program of the run may do this, whatever the rules say"
+_FAMILIES = {17: "packet", 38: "alg", 40: "vsock", 43: "smc", 16: "netlink", 1: "unix", 2: "inet", 10: "inet6"}
+
+
+def refuse(box: Box, call: Call, name: str, shown: str = "") -> None:
+    """Refuse one call for good; `shown` names it more exactly."""
+    shown = shown or name
+    denial = Denial("call", shown, REASON)
+    if box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, denial):
+        box.listener.fail(call, rows.REFUSED[name])
+    else:
+        box.listener.proceed(call)
+
+
+def _socket(box: Box, call: Call, name: str) -> None:
+    family, kind, protocol = (number(argument) for argument in call.args[:3])
+    if family == rows.AF_UNIX:
+        box.datagrams = True  # it may send to any path from now on: see send.py
+        box.listener.proceed(call)
+        return
+    shown = _FAMILIES.get(family, str(family))
+    refuse(box, call, name, f"{name} {shown} kind {kind & rows.SOCK_KIND} protocol {protocol}")
+
+
+def _ioctl(box: Box, call: Call, name: str) -> None:
+    refuse(box, call, name, f"ioctl {call.args[1] & 0xFFFFFFFF:#x}")
+
+
+CALLS: dict[str, Handler] = {
+    **{
+        name: refuse
+        for name in rows.REFUSED
+        if name not in ("socket", "socketpair", "ioctl", "sendto", "sendmsg", "sendmmsg")
+    },
+    "socket": _socket,
+    "socketpair": _socket,
+    "ioctl": _ioctl,
+}

@@ -1,0 +1,230 @@
+"""Datagrams and messages: an address that goes with them is decided on like a connection, on the supervisor's own copy.
+
+While the run has no socket that could send to a path or out of its network, the kernel makes the call; from then on the
+supervisor sends copies itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+
+from agentbox.guard.kernel import _syscalls, memory, rows
+from agentbox.guard.kernel.traps import sockets
+from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.traps.refusals import refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+
+_MOST_PAYLOAD = 1 << 20
+"""Bytes that one call sends at most of a stream (it may send less than asked); a datagram must fit in whole."""
+_SCM_RIGHTS, _SCM_CREDENTIALS = 1, 2  # <linux/socket.h>
+
+
+def _sendto(box: Box, call: Call, name: str) -> None:
+    place, data, size, flags, address_at, address_size = call.args
+    if flags & rows.MSG_FASTOPEN:
+        refuse(box, call, name, "sendto with MSG_FASTOPEN")
+        return
+    address = sockets.address_at(box, call, address_at, address_size)
+    payload = _payload(box, call, [(data, size)])
+    _send(box, call, number(place), payload, [], number(flags), address)
+
+
+def _sendmsg(box: Box, call: Call, name: str) -> None:
+    place, head, flags = call.args[:3]
+    if flags & rows.MSG_FASTOPEN:
+        refuse(box, call, name, "sendmsg with MSG_FASTOPEN")
+        return
+    if _harmless(box):
+        box.listener.proceed(call)
+        return
+    found = memory.message(box.memory, call.pid, head)
+    payload = _payload(box, call, found.parts)
+    control, passed = _control(box, call, found.control)
+    try:
+        _send(box, call, number(place), payload, control, number(flags), found.name, passed)
+        passed = []
+    finally:
+        for fd in passed:
+            os.close(fd)
+
+
+def _sendmmsg(box: Box, call: Call, name: str) -> None:
+    """Several messages at once: when they must be looked at, the first is sent and the caller told so (sendmmsg(2))."""
+    place, heads, count, flags = call.args[:4]
+    if flags & rows.MSG_FASTOPEN:
+        refuse(box, call, name, "sendmmsg with MSG_FASTOPEN")
+        return
+    if _harmless(box):
+        box.listener.proceed(call)
+        return
+    if not count & 0xFFFFFFFF:
+        box.listener.value(call, 0)
+        return
+    found = memory.message(box.memory, call.pid, heads)
+    payload = _payload(box, call, found.parts)
+    control, passed = _control(box, call, found.control)
+    box.memory.write(call.pid, heads + 56, struct.pack("=I", len(payload)))  # msg_len of struct mmsghdr
+    try:
+        _send(box, call, number(place), payload, control, number(flags), found.name, passed, value=1)
+        passed = []
+    finally:
+        for fd in passed:
+            os.close(fd)
+
+
+def _harmless(box: Box) -> bool:
+    """True while no socket of the run can carry a message out: without local datagram sockets, in an empty network."""
+    return box.netns and not box.datagrams
+
+
+def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
+    left = _MOST_PAYLOAD
+    pieces = []
+    for address, size in parts:
+        step = min(size, left)
+        pieces.append(box.memory.block(call.pid, address, step))
+        left -= step
+    return b"".join(pieces)
+
+
+def _control(box: Box, call: Call, data: bytes) -> tuple[list[tuple[int, int, bytes]], list[int]]:
+    """The control messages with the asker's descriptors replaced by duplicates of ours, and these. Raises `OSError`."""
+    messages: list[tuple[int, int, bytes]] = []
+    passed: list[int] = []
+    try:
+        while len(data) >= 16:
+            size, level, kind = struct.unpack_from("=Qii", data)
+            if not 16 <= size <= len(data):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            body = data[16:size]
+            data = data[(size + 7) & ~7 :]
+            if level == socket.SOL_SOCKET and kind == _SCM_RIGHTS:
+                numbers = struct.unpack(f"={len(body) // 4}i", body[: len(body) // 4 * 4])
+                ours = [box.duplicate(call, one) for one in numbers]
+                passed += ours
+                messages.append((level, kind, struct.pack(f"={len(ours)}i", *ours)))
+            elif level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
+                continue  # the kernel puts the sender's in by itself where the receiver wants them
+            else:
+                messages.append((level, kind, body))
+    except OSError:
+        for fd in passed:
+            os.close(fd)
+        raise
+    return messages, passed
+
+
+def _send(
+    box: Box,
+    call: Call,
+    place: int,
+    payload: bytes,
+    control: list[tuple[int, int, bytes]],
+    flags: int,
+    address: bytes,
+    passed: list[int] | None = None,
+    value: int | None = None,
+) -> None:
+    fd = box.duplicate(call, place)
+    twin = socket.socket(fileno=os.dup(fd))
+    try:
+        family, kind = int(twin.family), int(twin.type) & 0xF
+        if address and family == socket.AF_UNIX and sockets.family_of(address) == socket.AF_UNIX:
+            target: Any = sockets.local(box, call, "net.send", address)
+        elif address and family in (socket.AF_INET, socket.AF_INET6):
+            if kind == socket.SOCK_DGRAM and box.broker is not None:
+                if _send_out(box, call, fd, payload, address, family, kind):
+                    return
+            elif kind == socket.SOCK_DGRAM and sockets.family_of(address) != socket.AF_UNSPEC:
+                sockets.endpoint(box, call, "net.send", address)
+            target = (address, None)
+        else:
+            target = (address, None)
+    except OSError:
+        os.close(fd)
+        raise
+    finally:
+        twin.close()
+    flags |= socket.MSG_NOSIGNAL
+
+    def act() -> int:
+        try:
+            if control:
+                sent = _with_control(fd, payload, control, flags, target[0])
+            else:
+                sent = _syscalls.sendto(fd, payload, flags, target[0])
+        finally:
+            if target[1] is not None:
+                target[1].close()
+            for one in passed or ():
+                os.close(one)
+        return sent if value is None else value
+
+    sockets.own_call(box, call, fd, act)
+
+
+def _with_control(
+    fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes
+) -> int:
+    one = socket.socket(fileno=os.dup(fd))
+    try:
+        if address and one.family == socket.AF_UNIX:
+            return one.sendmsg([payload], control, flags, sockets.unix_name(address))
+        if address:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return one.sendmsg([payload], control, flags)
+    finally:
+        one.close()
+
+
+def _send_out(
+    box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int
+) -> bool:
+    """A datagram to an address outside of the empty network; False when it stays inside."""
+    from agentbox.guard.kernel import broker
+
+    pid = box.ids(call).process
+    request = broker.Request(
+        "net.send", pid, address, kind=kind, family=family, nonblocking=not os.get_blocking(fd), template=fd,
+        payload=payload,
+    )  # fmt: skip
+    answer = box.broker.judge(request)
+    if answer.denial is not None and box.scribe.deny(pid, "net.send", dict(answer.args), answer.denial):
+        if answer.action == broker.DENY:
+            raise refused()
+    if answer.action == broker.FAIL:
+        raise OSError(answer.errno, os.strerror(answer.errno))
+    if answer.action == broker.CONTINUE:
+        return False
+    place = number(call.args[0])
+
+    def then(answer: Any) -> None:
+        os.close(fd)
+        if answer.errno:
+            if answer.denial is not None:
+                box.scribe.deny(pid, "net.send", dict(answer.args), answer.denial)
+            box.scribe.flush()
+            box.listener.fail(call, answer.errno)
+            return
+        box.scribe.observe(pid, "net.send", dict(answer.args))
+        box.scribe.flush()
+        if answer.socket is not None:
+            box.datagrams = True
+            box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
+            answer.socket.close()
+        box.listener.value(call, answer.sent)
+
+    box.broker.dial(answer, then)
+    return True
+
+
+CALLS: dict[str, Handler] = {"sendto": _sendto, "sendmsg": _sendmsg, "sendmmsg": _sendmmsg}

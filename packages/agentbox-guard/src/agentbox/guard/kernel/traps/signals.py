@@ -1,0 +1,110 @@
+"""Signals beyond a single known process: a group may hold the supervisor, so only the run's own members get them.
+
+In an own process namespace no other process can be named at all; without one every target is looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from agentbox.guard.family import parent_and_group
+from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+
+OTHERS = "only processes of this run may be signalled"
+
+
+def _kill(box: Box, call: Call, name: str) -> None:
+    target, signal = number(call.args[0]), number(call.args[1])
+    family = box.desk.family
+    own = box.ids(call).process
+    if target > 0:
+        _one(box, call, own, target, signal)
+        return
+    members = _members(box, own, target)
+    if not members:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+    if target == -1:
+        members = [pid for pid in members if pid != own]
+    for pid in sorted(members, key=lambda pid: pid == own):  # the asker last: it may end by it
+        if family.has(pid):
+            _send(pid, signal)
+    box.listener.value(call, 0)
+
+
+def _members(box: Box, own: int, target: int) -> list[int]:
+    """The run's processes that a group number means, as the asker counts groups."""
+    everyone = [pid for pid in box.desk.family.all() if pid not in box.desk.family.keepers]
+    if target == -1:
+        return everyone
+    if target == 0:
+        group = parent_and_group(own)[1]
+        return [pid for pid in everyone if parent_and_group(pid)[1] == group]
+    return [pid for pid in everyone if _inner_group(pid, box.pidns) == -target]
+
+
+def _inner_group(pid: int, pidns: bool) -> int:
+    """A process's group as the run's own processes number it (NSpgid of proc_pid_status(5), Linux 4.1)."""
+    if not pidns:
+        return parent_and_group(pid)[1]
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpgid:"):
+                    return int(line.split()[-1])
+    except OSError:
+        pass
+    return -1
+
+
+def _one(box: Box, call: Call, own: int, target: int, signal: int) -> None:
+    """Without an own process namespace: one process, by its number."""
+    if box.desk.family.has(target) or target == own:
+        box.listener.proceed(call)  # registers only: nothing to be rewritten
+        return
+    _refuse(box, call, own, target, signal)
+
+
+def _refuse(box: Box, call: Call, own: int, target: int, signal: int) -> None:
+    denial = Denial("signal", f"process {target}", OTHERS)
+    if box.scribe.deny(own, "proc.signal", {"target": target, "signal": signal}, denial):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+    box.listener.proceed(call)
+
+
+def _thread(box: Box, call: Call, name: str) -> None:
+    """tkill(2), tgkill(2), rt_sigqueueinfo(2) and the like without an own process namespace: the first argument counts."""
+    _one(box, call, box.ids(call).process, number(call.args[0]), number(call.args[1 if name in ("tkill", "rt_sigqueueinfo") else 2]))
+
+
+def _pidfd(box: Box, call: Call, name: str) -> None:
+    own = box.ids(call).process
+    try:
+        with open(f"/proc/{call.pid}/fdinfo/{number(call.args[0])}", "rb") as file:
+            target = next(int(line[4:]) for line in file if line.startswith(b"Pid:"))
+    except (OSError, StopIteration, ValueError):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+    _one(box, call, own, target, number(call.args[1]))
+
+
+def _send(pid: int, signal: int) -> None:
+    try:
+        os.kill(pid, signal)
+    except (OSError, ValueError):
+        pass
+
+
+CALLS: dict[str, Handler] = {
+    "kill": _kill,
+    "tkill": _thread,
+    "tgkill": _thread,
+    "rt_sigqueueinfo": _thread,
+    "rt_tgsigqueueinfo": _thread,
+    "pidfd_send_signal": _pidfd,
+}

@@ -1,0 +1,298 @@
+"""connect(2) and bind(2): the supervisor makes the call itself, on its own copy of the address and a duplicate of the socket.
+
+So neither the address nor the descriptor can be another when the kernel looks. Internet addresses outside of an empty
+network go through the broker.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+
+from agentbox.guard.decisions import DECIDERS
+from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel.traps import peers
+from agentbox.guard.kernel.traps._base import Box, number, refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.traps._base import Handler
+    from agentbox.guard.kernel.walk import Found
+
+_MOST_ADDRESS = 128
+"""sizeof(struct sockaddr_storage), <linux/socket.h>."""
+_UNSPEC, _UNIX, _NETLINK = socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_NETLINK
+_INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
+_SIZES = {int(socket.AF_INET): 16, int(socket.AF_INET6): 24}
+
+
+def address_at(box: Box, call: Call, place: int, size: int) -> bytes:
+    """A copy of a struct sockaddr. Raises `OSError`."""
+    if not 2 <= number(size) <= _MOST_ADDRESS:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return box.memory.block(call.pid, place, number(size))
+
+
+def family_of(address: bytes) -> int:
+    """The address family."""
+    family: int = struct.unpack_from("=H", address)[0]
+    return family
+
+
+def unix_name(address: bytes) -> bytes:
+    """The path of a local address, or NUL and its abstract name (unix(7)); b"" for none."""
+    name = address[2:]
+    if name[:1] == b"\0":
+        return name
+    return name.split(b"\0", 1)[0]
+
+
+def own_call(box: Box, call: Call, fd: int, act: Callable[[], int]) -> None:
+    """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`."""
+
+    def done(outcome: Any) -> None:
+        os.close(fd)
+        if isinstance(outcome, OSError):
+            box.listener.fail(call, outcome.errno or errno.EIO)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            box.listener.value(call, outcome)
+
+    if os.get_blocking(fd):
+        box.jobs.run(act, done)
+        return
+    try:
+        outcome: Any = act()
+    except OSError as error:
+        outcome = error
+    done(outcome)
+
+
+def _connect(box: Box, call: Call, name: str) -> None:
+    number_of, place, size = call.args[:3]
+    address = address_at(box, call, place, size)
+    fd = box.duplicate(call, number(number_of))
+    try:
+        _connect_to(box, call, fd, address)
+        fd = -1
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
+    """Takes `fd` over, unless it raises."""
+    twin = socket.socket(fileno=os.dup(fd))
+    try:
+        family, kind = int(twin.family), int(twin.type) & 0xF
+    finally:
+        twin.close()
+    if family == _UNIX and family_of(address) == _UNIX:
+        _connect_local(box, call, fd, address)
+    elif family in _INTERNET and box.broker is not None:
+        _connect_out(box, call, fd, address, family, kind)
+    elif family in _INTERNET and family_of(address) in _INTERNET:
+        endpoint(box, call, "net.connect", address)
+        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+    elif family == _NETLINK or family_of(address) == _UNSPEC:
+        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+    else:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+
+def _done(_: None) -> int:
+    return 0
+
+
+def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
+    target, found = local(box, call, "net.connect", address)
+    if found is not None and found.text == box.desk.channel:
+        found.close()
+        _connect_guard(box, call, fd)
+        return
+
+    pid = box.ids(call).process
+
+    def act() -> int:
+        try:
+            return peers.connect_as(box, pid, fd, target)
+        finally:
+            if found is not None:
+                found.close()
+
+    own_call(box, call, fd, act)
+
+
+def _connect_guard(box: Box, call: Call, fd: int) -> None:
+    """The run's own channel: one end of a new pair is put in the socket's place, so that who has it is known."""
+    os.close(fd)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        place = number(call.args[0])
+        if box.listener.put(call, theirs.fileno(), place, box.askers.closes_on_exec(call.pid, place)):
+            box.adopt(ours.detach(), box.ids(call).process)
+            box.listener.value(call, 0)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def local(box: Box, call: Call, op: str, address: bytes) -> tuple[bytes, Found | None]:
+    """Decide on a local address; returns one that means the decided object and nothing else. Raises `OSError`."""
+    name = unix_name(address)
+    if not name:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    if name[:1] == b"\0":
+        _decide_local(box, call, op, "\0" + os.fsdecode(name[1:]), abstract=True)
+        return address, None
+    found = box.tree.find(call.pid, name)
+    try:
+        if found.text != box.desk.channel:  # which the caller answers itself
+            _decide_local(box, call, op, found.text)
+    except OSError:
+        found.close()
+        raise
+    return struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d\0" % found.fd, found
+
+
+def _decide_local(box: Box, call: Call, op: str, path: str, abstract: bool = False) -> None:
+    if abstract and box.netns:
+        return  # abstract names are the namespace's own (unix(7)): only the run's processes are there
+    pid = box.ids(call).process
+    verdict = DECIDERS[op].decide(op, {"path": path}, pid, box.desk)
+    if verdict.denial is not None:
+        if box.scribe.deny(pid, op, verdict.args, verdict.denial):
+            raise refused()
+    elif not verdict.quiet:
+        box.scribe.observe(pid, op, verdict.args)
+    box.scribe.flush()
+
+
+def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
+    """Decide on an internet address without a network namespace. Raises `OSError`."""
+    family = family_of(address)
+    if len(address) < _SIZES.get(family, 2):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    packed = address[4:8] if family == socket.AF_INET else address[8:24]
+    port = int.from_bytes(address[2:4], "big")
+    args = {"family": _INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
+    pid = box.ids(call).process
+    verdict = DECIDERS[op].decide(op, args, pid, box.desk)
+    if verdict.denial is not None:
+        if box.scribe.deny(pid, op, verdict.args, verdict.denial):
+            raise refused()
+    else:
+        box.scribe.observe(pid, op, verdict.args)
+    box.scribe.flush()
+
+
+def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kind: int) -> None:
+    from agentbox.guard.kernel import broker
+
+    pid = box.ids(call).process
+    nonblocking = not os.get_blocking(fd)
+    request = broker.Request(
+        "net.connect", pid, address, kind=kind, family=family, nonblocking=nonblocking, template=fd
+    )
+    answer = box.broker.judge(request)
+    if answer.denial is not None and box.scribe.deny(pid, "net.connect", dict(answer.args), answer.denial):
+        if answer.action == broker.DENY:
+            raise refused()
+    if answer.action == broker.FAIL:
+        raise OSError(answer.errno, os.strerror(answer.errno))
+    if answer.action == broker.CONTINUE:
+        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+        return
+    box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer))
+
+
+def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
+    """A connection made outside is put over the asker's socket."""
+    os.close(fd)
+    if answer.denial is not None and answer.errno not in (0, errno.EINPROGRESS):
+        box.scribe.deny(pid, "net.connect", dict(answer.args), answer.denial)
+    elif answer.errno in (0, errno.EINPROGRESS):
+        box.scribe.observe(pid, "net.connect", dict(answer.args))
+    box.scribe.flush()
+    if answer.socket is not None:
+        place = number(call.args[0])
+        if answer.request.kind == socket.SOCK_DGRAM:
+            box.datagrams = True
+        box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
+        box.connected(answer)
+        answer.socket.close()
+    if answer.errno:
+        box.listener.fail(call, answer.errno)
+    else:
+        box.listener.value(call, 0)
+
+
+def _bind(box: Box, call: Call, name: str) -> None:
+    number_of, place, size = call.args[:3]
+    address = address_at(box, call, place, size)
+    family = family_of(address)
+    if family == _UNIX and unix_name(address)[:1] not in (b"", b"\0"):
+        _bind_path(box, call, address)
+        return
+    if family == _UNIX and unix_name(address):
+        _decide_local(box, call, "net.bind", "\0" + os.fsdecode(unix_name(address)[1:]), abstract=True)
+    elif family in _INTERNET and not (box.netns and box.own_loopback):
+        endpoint(box, call, "net.bind", address)
+    fd = box.duplicate(call, number(number_of))
+    own_call(box, call, fd, lambda: _done(_syscalls.bind(fd, address)))
+
+
+def _bind_path(box: Box, call: Call, address: bytes) -> None:
+    """A local socket's file. The name that the socket then has is the one given, so the kernel makes the call.
+
+    Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets are
+    only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant.
+    """
+    found = box.tree.place(call.pid, unix_name(address))
+    try:
+        if found.fd >= 0:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        judged = box.judge.judge("write", found.text, box.ids(call).inner)
+        if type(judged) is not int:
+            if box.scribe.deny(box.ids(call).process, "net.bind", {"path": found.text}, judged):  # type: ignore[arg-type]
+                raise refused()
+        _decide_local(box, call, "net.bind", found.text)
+        if box.landlock:
+            box.listener.proceed(call)
+            return
+        fd = box.duplicate(call, number(call.args[0]))
+        target = struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
+        previous = os.umask(box.askers.umask(call.pid))
+        try:
+            _syscalls.bind(fd, target)
+        finally:
+            os.umask(previous)
+            os.close(fd)
+        box.listener.value(call, 0)
+    finally:
+        found.close()
+
+
+def _listen(box: Box, call: Call, name: str) -> None:
+    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address."""
+    fd = box.duplicate(call, number(call.args[0]))
+    twin = socket.socket(fileno=fd)
+    try:
+        bound = twin.family not in (socket.AF_INET, socket.AF_INET6) or twin.getsockname()[1] != 0
+        if not bound:
+            address = struct.pack("=H", int(twin.family)) + bytes(26)
+            endpoint(box, call, "net.bind", address)
+        twin.listen(number(call.args[1]))
+    finally:
+        twin.close()
+    box.listener.value(call, 0)
+
+
+CALLS: dict[str, Handler] = {"connect": _connect, "bind": _bind, "listen": _listen}

@@ -1,0 +1,256 @@
+"""Paths of waiting processes to objects: the supervisor's own look-up, in the run's tree, as the asking process would see it.
+
+What is found is held by a descriptor, so that it is the very object that is decided on and handed over. Nothing here
+opens for reading or writing, and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel.process import AT_FDCWD, Askers
+
+MOST_LINKS = 40  # path_resolution(7)
+_IN_ROOT = _syscalls.RESOLVE_IN_ROOT | _syscalls.RESOLVE_NO_MAGICLINKS
+_PATH = os.O_PATH | os.O_CLOEXEC
+_DELETED = b" (deleted)"
+_OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
+"""Where the asking process's own entries are behind names: these are walked by hand, part by part."""
+
+
+class Found:
+    """An object: its resolved `path` (bytes), an O_PATH descriptor `fd`, and whether it has `no_name` (pipe, memfd, deleted).
+
+    A name that is not there has `fd` -1, and `folder` (an O_PATH descriptor) with `leaf` to make it by. `own` is the
+    number of the asker's descriptor when the object was found through it, else -1. Close it after use.
+    """
+
+    __slots__ = ("fd", "folder", "leaf", "no_name", "own", "path")
+
+    def __init__(self, path: bytes, fd: int = -1, *, folder: int = -1, leaf: bytes = b"", no_name: bool = False) -> None:
+        self.path = path
+        self.fd = fd
+        self.folder = folder
+        self.leaf = leaf
+        self.no_name = no_name
+        self.own = -1
+
+    @property
+    def text(self) -> str:
+        """The path as decisions take it."""
+        return os.fsdecode(self.path)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in (self.fd, self.folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.fd = self.folder = -1
+
+
+class Tree:
+    """The run's file tree, from its root directory `root` (an O_PATH descriptor that it takes over)."""
+
+    __slots__ = ("_askers", "_follow", "_keep", "_strict", "root")
+
+    def __init__(self, root: int, askers: Askers) -> None:
+        self.root = root
+        self._askers = askers
+        self._follow = _syscalls.Opener(_PATH, _IN_ROOT)
+        self._keep = _syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
+        self._strict = _syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | _syscalls.RESOLVE_NO_SYMLINKS)
+
+    def close(self) -> None:
+        """Give the root back."""
+        os.close(self.root)
+
+    def absolute(self, thread: int, path: bytes, base: int) -> bytes:
+        """`path` with the folder in front that it starts from; not resolved. Raises `OSError` (ENOENT, EBADF)."""
+        if path[:1] == b"/":
+            return path
+        if not path:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return self._askers.base(thread, base) + b"/" + path
+
+    def find(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = True) -> Found:
+        """What a path names for a thread; its last link is followed if `follow`. Raises `OSError`."""
+        full = self.absolute(thread, path, base)
+        if full.startswith(_OWN):
+            return self._by_hand(thread, full, follow)
+        opener = self._follow if follow else self._keep
+        try:
+            fd = opener(self.root, full)
+        except OSError as error:
+            if error.errno == errno.ELOOP or (error.errno == errno.ENOENT and follow and self._is_link(full)):
+                return self._by_hand(thread, full, follow)
+            raise
+        found = os.readlink(b"/proc/self/fd/%d" % fd)
+        if found.startswith(b"/proc/"):  # a link that led into the supervisor's own entries
+            os.close(fd)
+            return self._by_hand(thread, full, follow)
+        return self._checked(Found(found, fd))
+
+    def place(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = False) -> Found:
+        """What a path names, or the folder and name for what is not there yet. Raises `OSError` when there is no folder."""
+        full = self.absolute(thread, path, base)
+        for _ in range(MOST_LINKS):
+            bare = full.rstrip(b"/")
+            head, _, leaf = bare.rpartition(b"/")
+            if leaf in (b"", b".", b".."):
+                return self.find(thread, full, follow=follow)
+            try:
+                return self.find(thread, full, follow=follow)
+            except FileNotFoundError:
+                folder = self.find(thread, head or b"/")
+            if not stat.S_ISDIR(os.fstat(folder.fd).st_mode):
+                folder.close()
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            target = _link(folder.fd, leaf) if follow else b""
+            if target:
+                full = target if target[:1] == b"/" else folder.path + b"/" + target
+                folder.close()
+                continue
+            name = leaf + (b"/" if bare != full else b"")
+            path_found = (folder.path if folder.path != b"/" else b"") + b"/" + leaf
+            return Found(path_found, folder=folder.fd, leaf=name)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+    def parent(self, thread: int, path: bytes, base: int = AT_FDCWD) -> Found:
+        """The folder and last name of a path, whether it is there or not: for calls that act on names.
+
+        `fd` is -1 in any case. Raises `OSError`: what the call would say to a path without a last name is the caller's.
+        """
+        full = self.absolute(thread, path, base)
+        bare = full.rstrip(b"/")
+        head, _, leaf = bare.rpartition(b"/")
+        folder = self.find(thread, head or b"/")
+        if not stat.S_ISDIR(os.fstat(folder.fd).st_mode):
+            folder.close()
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        slash = b"/" if bare != full else b""
+        joined = (folder.path if folder.path != b"/" else b"") + b"/" + leaf
+        return Found(joined, folder=folder.fd, leaf=leaf + slash)
+
+    def behind(self, thread: int, number: int) -> Found:
+        """What a descriptor of the thread is. Raises `OSError` (EBADF)."""
+        fd = self._askers.descriptor(thread, number)
+        found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
+        found.own = number
+        return found
+
+    def _is_link(self, full: bytes) -> bool:
+        try:
+            fd = self._keep(self.root, full)
+        except OSError:
+            return False
+        try:
+            return stat.S_ISLNK(os.fstat(fd).st_mode)
+        finally:
+            os.close(fd)
+
+    def _by_hand(self, thread: int, full: bytes, follow: bool) -> Found:
+        ids = self._askers.ids(thread)
+        waiting = [part for part in reversed(full.split(b"/")) if part not in (b"", b".")]
+        if full.endswith((b"/", b"/.")):
+            follow = True
+        done = b""
+        links = 0
+        while waiting:
+            part = waiting.pop()
+            if part == b"..":
+                done = done.rpartition(b"/")[0]
+                continue
+            if done == b"/proc" and part == b"self":
+                part = b"%d" % ids.inner
+            elif done == b"/proc" and part == b"thread-self":
+                waiting += [b"%d" % ids.inner_thread, b"task"]
+                part = b"%d" % ids.inner
+            here = done + b"/" + part
+            if not waiting and not follow:
+                done = here
+                break
+            if _is_magic(here):
+                found = self._magic(here, ids.inner)
+                if not waiting:
+                    return found
+                done = found.path
+                found.close()
+                if done[:1] != b"/":
+                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                continue
+            target = self._target(here)
+            if not target:
+                done = here
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if target[:1] == b"/":
+                done = b""
+            waiting += [part for part in reversed(target.split(b"/")) if part not in (b"", b".")]
+        return self._checked(Found(done or b"/", self._strict(self.root, done or b"/")))
+
+    def _target(self, here: bytes) -> bytes:
+        fd = self._strict(self.root, here)
+        try:
+            return os.readlink(b"", dir_fd=fd)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def _magic(self, here: bytes, own: int) -> Found:
+        """The object behind a magic link (proc_pid_fd(5)); one without a name only through the asker's own entry."""
+        fd = os.open(here[1:], _PATH, dir_fd=self.root)
+        found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
+        mine = here.startswith(b"/proc/%d/" % own)
+        if mine and here.split(b"/")[-2] == b"fd":
+            found.own = int(here.rpartition(b"/")[2])
+        if found.no_name and not mine:
+            found.close()
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return found
+
+    def _checked(self, found: Found, keep: bool = False) -> Found:
+        """`found`, unless its name was taken away meanwhile. With `keep` that only means that it has no name."""
+        if found.path[:1] != b"/":
+            found.no_name = True
+        elif found.path.endswith(_DELETED):
+            info = os.fstat(found.fd)
+            try:
+                again = self._strict(self.root, found.path)
+            except OSError:
+                again = -1
+            if again >= 0:
+                same = os.path.samestat(os.fstat(again), info)
+                os.close(again)
+                if same:
+                    return found
+            found.no_name = True
+        if found.no_name and not keep:
+            found.close()
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return found
+
+
+def _link(folder: int, leaf: bytes) -> bytes:
+    try:
+        return os.readlink(leaf, dir_fd=folder)
+    except OSError:
+        return b""
+
+
+def _is_magic(path: bytes) -> bool:
+    """True for /proc/N/{cwd,root,exe}, /proc/N/fd/M and the like of /proc/N/task/M: links that lead to an object, not a name."""
+    parts = path.split(b"/")
+    if len(parts) < 4 or parts[1] != b"proc" or not parts[2].isdigit():
+        return False
+    rest = parts[3:]
+    if len(rest) > 2 and rest[0] == b"task":
+        rest = rest[2:]
+    if len(rest) == 1:
+        return rest[0] in (b"cwd", b"root", b"exe")
+    return len(rest) == 2 and rest[0] in (b"fd", b"map_files", b"ns") and rest[1] not in (b".", b"..")

@@ -1,0 +1,159 @@
+"""The supervisor's side of a confined run: takes over what the child hands over, and answers the calls that wait.
+
+One call is taken at a time, on the loop thread, after all that was announced before it. What cannot be decided is
+refused; what cannot be recorded ends the run.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import os
+
+from agentbox.guard.kernel import callnumbers
+from agentbox.guard.kernel.judge import Judge
+from agentbox.guard.kernel.lineage import Lineage
+from agentbox.guard.kernel.memory import Memory
+from agentbox.guard.kernel.notify import Listener
+from agentbox.guard.kernel.process import Askers
+from agentbox.guard.kernel.protect import Protection
+from agentbox.guard.kernel.traps import TRAPS, Box
+from agentbox.guard.kernel.traps.execs import problem
+from agentbox.guard.kernel.traps.refusals import REASON
+from agentbox.guard.kernel.walk import Tree
+from agentbox.guard.session import Denial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agentbox.guard.decisions import Desk
+    from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.confine import Taken
+    from agentbox.guard.kernel.notify import Call
+    from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.loop import Loop
+
+SURPRISE = "a thread changed an exec while it was under way"
+
+
+class Wall:
+    """The traps of one run. Make it when the child has handed over; then `start` it on the loop."""
+
+    def __init__(
+        self, taken: Taken, names: tuple[str, ...], desk: Desk, scribe: Scribe, jobs: Jobs, message: dict[str, Any]
+    ) -> None:
+        machine = os.uname().machine
+        self._arch = callnumbers.AUDIT_ARCH[machine]
+        self._handlers = {
+            number: (TRAPS[name], name) for name, number in callnumbers.table(machine).items() if name in TRAPS
+        }
+        self.listener = Listener(taken.listener)
+        askers = Askers(taken.fresh_proc)
+        netns = "netns" in names
+        judge = Judge(
+            desk,
+            readable=message["system"],
+            sealed=message["installed"],
+            listable=message["listable"],
+            protection=Protection(desk.policy, tuple(desk.private.values())),
+        )
+        root = os.open(f"/proc/{taken.agent}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.lineage = Lineage(taken.agent)
+        self.box = Box(
+            listener=self.listener,
+            memory=Memory(),
+            tree=Tree(root, askers),
+            askers=askers,
+            judge=judge,
+            scribe=scribe,
+            desk=desk,
+            hashes=desk.hashes,
+            jobs=jobs,
+            lineage=self.lineage,
+            adopt=lambda fd, pid: None,
+            netns=netns,
+            pidns=netns,
+            landlock="landlock" in names,
+            own_loopback=netns and not message["loopback_ruled"],
+        )
+        self.own_processes = netns
+        self._loop: Loop
+        self._drain: Callable[[int], None] = lambda pid: None
+
+    def start(self, loop: Loop, drain: Callable[[int], None]) -> None:
+        """Answer from now on; `drain(pid)` reads what the process has announced on the channel."""
+        self._loop = loop
+        self._drain = drain
+        self.box.adopt = loop.adopt
+        loop.register(self.listener.fd, self.take, ends=True)
+
+    def is_agent(self, pid: int) -> bool:
+        """See `decisions._base.Wall`."""
+        return self.lineage.is_agent(pid)
+
+    def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
+        """See `decisions._base.Wall`."""
+        return problem(self.box, pid, file, argv)
+
+    def inside(self, op: str, address: str, port: int, pid: int) -> tuple[bool, Denial | None, str] | None:
+        """See `decisions._base.Wall`."""
+        broker = self.box.broker
+        if op == "net.bind":
+            return (True, None, address) if self.box.own_loopback else None
+        if broker is None:
+            return None
+        action, denial, host = broker.judge_address(address, port, pid, datagram=op == "net.send")
+        # What goes on inside is refused there by the kernel, as a closed port, and recorded then.
+        return True, None if action == "continue" else denial, host
+
+    def take(self) -> None:
+        """Answer the next call that waits."""
+        call = self.listener.receive()
+        if call is None:
+            return
+        try:
+            if self.lineage.waiting and self._is_surprise(call):
+                return
+            self._drain(call.pid)
+            self._answer(call)
+        except OSError as error:
+            self.listener.fail(call, error.errno or errno.EIO)
+
+    def _answer(self, call: Call) -> None:
+        found = self._handlers.get(call.number) if call.arch == self._arch else None
+        if found is None:
+            self._foreign(call)
+            return
+        handler, name = found
+        handler(self.box, call, name)
+
+    def _foreign(self, call: Call) -> None:
+        """A call of another architecture or numbering (i386, x32): its numbers mean other calls."""
+        pid = self.box.ids(call).process
+        name = f"call {call.number:#x} of architecture {call.arch:#x}"
+        self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, REASON))
+        self.listener.fail(call, errno.ENOSYS)
+
+    def _is_surprise(self, call: Call) -> bool:
+        pid = self.box.ids(call).process
+        reason = self.lineage.surprise(pid)
+        if not reason:
+            return False
+        file = os.readlink(f"/proc/{pid}/exe")
+        self.box.scribe.deny(pid, "proc.exec", {"file": file}, Denial("exec", file, f"{SURPRISE}: {reason}"))
+        self.box.scribe.flush()
+        try:
+            os.kill(pid, _signal.SIGKILL)
+        except OSError:
+            pass
+        self.listener.fail(call, errno.EPERM)
+        return True
+
+    def close(self) -> None:
+        """Whoever still waits fails."""
+        if self.listener.fd >= 0:
+            self._loop.forget(self.listener.fd)
+        self.listener.close()
+        self.box.tree.close()
