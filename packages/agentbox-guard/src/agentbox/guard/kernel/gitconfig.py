@@ -111,8 +111,6 @@ class _Reader:
                 self._at += 1
                 self._header()
             elif char.isascii() and char.isalpha():
-                if not self._section:
-                    raise Unreadable("an entry before the first section")
                 name = self._name()
                 yield self._section, self._subsection, name, self._value()
             else:

@@ -118,8 +118,8 @@ class Protection:
         if self._is_exempt(path):
             return 0, ""
         index, why = protected.place_of(path)
-        if not index or protected.is_lifted(path, index, self._roots, self._covering(path)):
-            return 0, ""
+        while index and protected.is_lifted(path, index, self._roots, self._covering(path)):
+            index, why = protected.place_of(path, index)
         return index, why
 
     def _is_exempt(self, path: str) -> bool:

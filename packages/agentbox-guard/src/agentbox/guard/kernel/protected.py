@@ -79,6 +79,7 @@ def is_repository(folder: str, name: str, *, exists=exists) -> bool:
 
 def place_of(
     path: str,
+    beyond: int = 0,
     *,
     folded=folded,
     folders=FOLDERS,
@@ -93,10 +94,10 @@ def place_of(
     len=len,
     range=range,
 ) -> tuple[int, str]:
-    """What protects the resolved `path`: (index of the part that does, why), or (0, "") for nothing.
+    """What protects the resolved `path`: (index of the first part after `beyond` that does, why), or (0, "").
 
-    A rule lifts it if its root goes as far as that part. The folders themselves are not protected: an empty one does
-    nothing.
+    A rule lifts it if its root goes as far as that part; then the parts beyond it count. The folders themselves are
+    not protected: an empty one does nothing.
     """
     parts = folded(path).split("/")
     real = path.split("/")
@@ -107,17 +108,21 @@ def place_of(
         part = parts[at]
         if part in vendored:
             foreign = True
+        elif part == "modules" and parts[at - 1] == ".git":
+            module = True
+        elif at <= beyond:
+            pass
         elif part in folders and not foreign:
             return (at, folder)
         elif part == ".config" and parts[at + 1] in under_config and at + 1 < last:
             return (at + 1, folder)
-        elif part == "modules" and parts[at - 1] == ".git":
-            module = True
         elif part != "hooks" or (at + 1 == last and parts[last].endswith(".sample")):
             pass
         elif module or is_repository("/".join(real[:at]), parts[at - 1]):
             return (at, hook)
     name = parts[last]
+    if last <= beyond:
+        return (0, "")
     if name in files and not foreign:
         return (last, file)
     if name == ".gitconfig" or (name == "config" and parts[last - 2 : last] == [".config", "git"]):
@@ -151,6 +156,6 @@ def reason_for(path: str, *, roots=(), exempt=(), place_of=place_of, is_lifted=i
         if path.startswith(tree):
             return ""
     index, why = place_of(path)
-    if not index or is_lifted(path, index, roots, ()):
-        return ""
-    return why + builtin
+    while index and is_lifted(path, index, roots, ()):
+        index, why = place_of(path, index)
+    return why + builtin if index else ""

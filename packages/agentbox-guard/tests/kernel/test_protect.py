@@ -1,0 +1,262 @@
+"""Built-in protection: what is protected, what lifts it, and that git's own ways still work."""
+
+# ruff: noqa: E501 (tables of short samples, several on a line)
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentbox.guard.kernel import gitconfig, protected
+from agentbox.guard.kernel.protect import Protection
+from agentbox.policy import parse
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git: not installed")
+
+PROTECTED = (
+    ".git/hooks/pre-commit", ".GIT/Hooks/x", "a/b/.git/hooks/post-merge", ".git/modules/sub/hooks/x",
+    ".git/hooks/deep/x", "bare.git/hooks/update", ".git/config", ".git/config.worktree", ".git/modules/sub/config",
+    ".gitconfig", ".config/git/config", ".bashrc", "sub/.Bash_Profile", ".zshenv", ".profile", ".envrc",
+    ".vscode/tasks.json", ".VSCode/settings.json", "p/.idea/workspace.xml", ".claude/settings.json",
+    "x/.claude/commands/y.md", ".mcp.json", "deep/er/.MCP.json", ".cursor/mcp.json", ".husky/pre-push",
+    ".devcontainer/devcontainer.json", ".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/fish/config.fish",
+    ".v\u017fcode/tasks.json", ".g\u200cit/hooks/x", ".vimrc", ".tmux.conf",
+)  # fmt: skip
+FREE = (
+    "main.py", ".gitignore", ".gitattributes", ".gitmodules", ".git/HEAD", ".git/index", ".git/objects/ab/cd",
+    ".git/refs/heads/hooks/x", ".git/refs/heads/config", ".git/logs/refs/heads/hooks/x", ".git/hooks/pre-commit.sample",
+    ".git/config.lock", ".git", ".vscode", ".claude", "src/hooks/useX.ts", "config", "app/config", "bashrc",
+    "node_modules/p/.vscode/settings.json", "site-packages/p/.idea/x", ".config/app/settings", ".github/workflows/ci.yml",
+    ".git/worktrees/w/commondir", ".git/worktrees/w/HEAD",
+)  # fmt: skip
+
+
+@pytest.fixture
+def guard(tmp_path: Path) -> Protection:
+    """Protection under a policy that opens the whole folder."""
+    return Protection(parse("write: .\n", cwd=str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_what_makes_others_run_code_is_protected(guard: Protection, tmp_path: Path, name: str) -> None:
+    """Existing or not, at any depth, in any letter case; nothing is made by asking."""
+    assert "it is protected unless a write: rule names it" in guard.reason(f"{tmp_path}/{name}")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_what_only_looks_like_it_is_not(guard: Protection, tmp_path: Path, name: str) -> None:
+    """Project files, git's own data and its hook samples are written as ever."""
+    assert guard.reason(f"{tmp_path}/{name}") == ""
+
+
+@pytest.mark.parametrize("name", PROTECTED[:28])
+def test_a_rule_that_names_it_lifts_it(tmp_path: Path, name: str) -> None:
+    """A rule for the file, and for nothing beside it."""
+    guard = Protection(parse(f"write: .\nwrite: ./{name}\n", cwd=str(tmp_path)))
+    assert guard.reason(f"{tmp_path}/{name}") == ""
+    assert guard.reason(f"{tmp_path}/elsewhere/.git/hooks/pre-commit") != ""
+
+
+def test_a_rule_for_the_folder_lifts_what_is_in_it(tmp_path: Path) -> None:
+    """`write: ./.vscode` and `write: ./**/.claude/*` name it; `write: ./.git` names no hooks."""
+    guard = Protection(parse("write: .\nwrite: ./.vscode\nwrite: ./**/.claude/*\nwrite: ./.git\n", cwd=str(tmp_path)))
+    assert guard.reason(f"{tmp_path}/.vscode/tasks.json") == ""
+    assert guard.reason(f"{tmp_path}/a/.claude/settings.json") == ""
+    assert guard.reason(f"{tmp_path}/a/.claude/deep/x") != ""
+    assert guard.reason(f"{tmp_path}/a/.vscode/tasks.json") != ""
+    assert guard.reason(f"{tmp_path}/.git/hooks/x") != ""
+
+
+def test_a_run_inside_such_a_folder_is_not_shut_out(tmp_path: Path) -> None:
+    """Only what lies below the rule's root counts: agents keep their worktrees in `.claude/worktrees`."""
+    folder = tmp_path / ".claude/worktrees/one"
+    folder.mkdir(parents=True)
+    guard = Protection(parse("write: .\n", cwd=str(folder)))
+    assert guard.reason(f"{folder}/main.py") == ""
+    assert guard.reason(f"{folder}/.claude/settings.json") != ""
+
+
+def test_the_runs_private_folders_are_its_own(tmp_path: Path) -> None:
+    """Nobody else starts a shell in the run's HOME."""
+    guard = Protection(parse("write: .\n", cwd=str(tmp_path)), (f"{tmp_path}/home",))
+    assert guard.reason(f"{tmp_path}/home/.bashrc") == ""
+    assert guard.reason(f"{tmp_path}/home2/.bashrc") != ""
+
+
+@given(st.text(alphabet="aA./gitGITHOKScnf\u017f\u212a\u200c-", max_size=40))
+def test_the_judgement_in_the_guard_is_the_same(path: str) -> None:
+    """The sealed function and the class agree, for every path."""
+    guard = Protection(parse("write: /w\nwrite: /w/x/.vscode\n", cwd="/"), ("/w/tmp",))
+    plain = "/w/" + "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
+    assert protected.reason_for(plain, **guard.tuples()) == guard.reason(plain)
+
+
+def repository(base: Path, name: str) -> Path:
+    made = base / name
+    for part in ("hooks", "objects", "refs"):
+        (made / part).mkdir(parents=True)
+    (made / "HEAD").write_text("ref: refs/heads/main\n")
+    return made
+
+
+def test_a_git_folder_is_known_by_what_is_in_it(guard: Protection, tmp_path: Path) -> None:
+    """Bare repositories and separate git folders have any name."""
+    made = repository(tmp_path, "store")
+    assert guard.reason(f"{made}/hooks/update") != ""
+    assert guard.is_content(f"{made}/config")
+
+
+def test_a_folder_with_hooks_does_not_become_a_git_folder(guard: Protection, tmp_path: Path) -> None:
+    """Hooks and configuration first, HEAD or objects last; renaming the folder or a part of it."""
+    evil = tmp_path / "evil"
+    for part in ("hooks", "refs", "objects"):
+        (evil / part).mkdir(parents=True)
+    (evil / "hooks/post-checkout").touch()
+    assert guard.reason(f"{evil}/HEAD") != ""
+    (evil / "objects").rmdir()
+    assert guard.reason(f"{evil}/objects") != ""
+    assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
+    (evil / "hooks/post-checkout").rename(evil / "hooks/post-checkout.sample")
+    assert guard.reason(f"{evil}/HEAD") == "" == guard.reason(f"{evil}/objects")
+    (evil / "config").write_text("[core]\n fsmonitor = ./run\n")
+    assert "core.fsmonitor" in guard.reason(f"{evil}/HEAD")
+    assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
+    (evil / "config").write_text("[core]\n bare = false\n")
+    assert guard.rename_reason(str(evil), f"{tmp_path}/.git") == ""
+
+
+def test_renaming_and_linking_do_not_get_around_it(guard: Protection, tmp_path: Path) -> None:
+    """A file or a folder under a new name, a second name for a protected file, a link where git looks."""
+    (tmp_path / "x").touch()
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/tasks.json").touch()
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/hooks/pre-push").touch()
+    base = str(tmp_path)
+    assert guard.rename_reason(f"{base}/x", f"{base}/.git/hooks/pre-commit") != ""
+    assert guard.rename_reason(f"{base}/settings", f"{base}/.vscode") != ""
+    assert guard.rename_reason(f"{base}/settings", f"{base}/other") == ""
+    assert guard.link_reason(f"{base}/.git/hooks/pre-push", f"{base}/y") != ""
+    assert guard.link_reason(f"{base}/x", f"{base}/.bashrc") != ""
+    assert guard.link_reason(f"{base}/x", f"{base}/z") == ""
+    assert guard.removal_reason(f"{base}/.git/hooks/pre-push") != ""
+    assert guard.removal_reason(f"{base}/.git/config") == ""
+    for name in (".git", ".vscode", ".git/hooks", ".bashrc", ".git/config", "sub/.claude"):
+        assert guard.symlink_reason(f"{base}/{name}") != "", name
+    assert guard.symlink_reason(f"{base}/link") == ""
+
+
+def content(guard: Protection, path: Path, target: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return guard.content_reason(descriptor, str(target))
+    finally:
+        os.close(descriptor)
+
+
+def test_configuration_may_be_replaced_by_what_runs_nothing(guard: Protection, tmp_path: Path) -> None:
+    """As git writes it: a lock file, closed, renamed. What the old one had already is not the agent's doing."""
+    target, lock = tmp_path / ".git/config", tmp_path / ".git/config.lock"
+    target.parent.mkdir()
+    lock.write_text("[user]\n\tname = Ada\n")
+    assert content(guard, lock, target) == ""
+    lock.write_text("[user]\n\tname = Ada\n[core]\n\thooksPath = .husky\n")
+    assert "core.hookspath" in content(guard, lock, target)
+    target.write_text("[core]\n\thooksPath = .husky\n")
+    assert content(guard, lock, target) == ""
+    lock.write_text("[core]\n\thooksPath = .other\n")
+    assert "core.hookspath" in content(guard, lock, target)
+
+
+def test_configuration_that_somebody_still_writes_is_refused(guard: Protection, tmp_path: Path) -> None:
+    """Else it could be changed after it was looked at, by a thread that kept it open."""
+    target, lock = tmp_path / ".git/config", tmp_path / ".git/config.lock"
+    target.parent.mkdir()
+    lock.write_text("[user]\n\tname = Ada\n")
+    with open(lock, "r+"):
+        assert "still open for writing" in content(guard, lock, target)
+    assert content(guard, lock, target) == ""
+
+
+DANGEROUS = (
+    "[core]\nfsmonitor=./x", "[core]\nhooksPath=x", "[core] sshCommand = x", "[CORE]\n\tEditor\t=\tx", "[core]\npager=x",
+    '[alias]\nst = !x', '[alias]\nx = -c core.pager=y log', '[diff "d"]\ncommand=x', '[diff "d"]\ntextconv=x',
+    "[diff]\nexternal=x", '[filter "f"]\nclean=x', '[merge "m"]\ndriver=x', "[gpg]\nprogram=x", '[gpg "ssh"]\nprogram=x',
+    "[credential]\nhelper=!x", '[credential "https://x"]\nhelper=x', "[include]\npath=x", '[includeIf "gitdir:/"]\npath=x',
+    '[remote "o"]\nurl=ext::sh -c x', '[remote "o"]\nuploadpack=x', '[submodule "s"]\nupdate=!x', "[init]\ntemplateDir=x",
+    '[url "ext::x"]\ninsteadOf=y', '[mergetool "m"]\ncmd=x', "[sequence]\neditor=x", "[pager]\nlog=x", "[safe]\ndirectory=*",
+    '[protocol "ext"]\nallow=always', "[uploadpack]\npackObjectsHook=x", '[trailer "t"]\ncommand=x', "[a.b]\ncommand=x",
+    "[core]\nfs\\\nmonitor=x", "[core\nx=y", '[core]\nx="open', "[core]\nx=\\q", '[foo]\nrunCommand = x',
+    "[core]\n; c\nhooks\x00Path=x", "\ufeff[core]\nhooksPath=x", "[core]\r\nhooksPath=x\r\n", "[core]hooksPath=x",
+)  # fmt: skip
+HARMLESS = (
+    "", "# c\n", "[user]\nname=A B # c\nemail = a@b\n", "[core]\nrepositoryformatversion=0\nfilemode=true\nbare=false",
+    '[remote "origin"]\nurl=git@github.com:a/b.git\nfetch=+refs/heads/*:refs/remotes/origin/*', "[core]\nfsmonitor=true",
+    '[branch "main"]\nremote=origin\nmerge=refs/heads/main', '[submodule "s"]\nurl=../s\nactive=true\nupdate=rebase',
+    "[alias]\nst=status\nlg=log", '[branch "a \\"b\\" !x"]\nremote=o', "[init]\ndefaultBranch=main", "[pull]\nrebase=true",
+    '[protocol "file"]\nallow=always', "[extensions]\nworktreeConfig=true", "[core]\nworktree=../../../sub",
+    '[user]\nname="a # b" \\\n c',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DANGEROUS)
+def test_entries_that_run_programs_are_found(text: str) -> None:
+    """However they are written; what git would not read counts as well."""
+    assert gitconfig.problem(text.encode()) != ""
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_entries_that_run_nothing_pass(text: str) -> None:
+    """What `git init`, `clone`, `config user.name` and `submodule add` write."""
+    assert gitconfig.problem(text.encode()) == ""
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["[core]", '[remote "a b"]', "[x.Y]", "name = v", "key", "k=a\\", "k = \"q # ; q\" # c", "# c", "; d", "", "\t k = 1 ",
+         'k = a\\"b', "k=\\t", "[A]k=v", 'k = "a', "k = x \\\\ y", "-k=v", "k~=v", "[]", '[a "b\\\\c"]', "k =", "\tk\t=\t\tv\tw\t"]
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+@needs_git
+@given(LINES)
+def test_entries_are_read_as_git_reads_them(lines: list[str]) -> None:
+    """Against git itself; where git fails, so does this reader, or it sees more and never less."""
+    text = "\n".join(lines) + "\n"
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "config", "--no-includes", "--null", "--file", "-", "--list"]
+    theirs = subprocess.run(command, input=text.encode(), capture_output=True, env=environ, check=False)
+    if theirs.returncode:
+        return
+    wanted = []
+    for item in theirs.stdout.decode().split("\0")[:-1]:
+        name, _, value = item.partition("\n")
+        wanted.append((name, value))
+    got = [(".".join(part for part in entry[:3] if part), entry[3]) for entry in gitconfig.entries(text.encode())]
+    assert [name for name, _ in got] == [name for name, _ in wanted]
+    assert [value.split() for _, value in got] == [value.split() for _, value in wanted]
+
+
+@needs_git
+def test_what_git_does_with_a_repository_touches_nothing_protected(guard: Protection, tmp_path: Path) -> None:
+    """init, clone, bare clone, commit, worktree and submodule: every file they leave, but configuration and samples."""
+    script = """set -e
+    git config --global user.name A; git config --global user.email a@b; git config --global protocol.file.allow always
+    git init -q -b main r; cd r; git config user.name B; echo a > a; git add a; git commit -qm 1
+    git worktree add -q ../wt; cd ..; git clone -q r c; git clone -q --bare r plain; git clone -q --mirror r m.git
+    git -C c submodule --quiet add ../r sub; git init -q --separate-git-dir=sepdir sep; git -C c gc -q
+    """
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=environ, check=True, capture_output=True)
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(tmp_path) for name in names]
+    refused = [path for path in found if guard.reason(path)]
+    assert refused and all(guard.is_content(path) for path in refused)
+    assert [path for path in refused if gitconfig.problem(Path(path).read_bytes())] == []
