@@ -129,7 +129,7 @@ class Dispatcher:
         if connection.process is not None:
             raise ProtocolError(f"channel: got a second hello on one connection of process {connection.pid}")
         connection.process = self._processes.hello(connection.pid, line)
-        full = line["role"] == "guard" and line.get("resume") is not True
+        full = line["role"] == "guard" and (line.get("resume") is not True or line.get("full") is True)
         self.answer(connection, self._welcome if full else _PLAIN_WELCOME)
         self.greeted = self.greeted or full
 
@@ -165,6 +165,13 @@ class Dispatcher:
         )
 
     # --- asked operations ---
+
+    def _witness(self, event: Event) -> None:
+        """Native code that is loaded is a fact about a process; everything else that is announced is an act of it."""
+        if event.op == "code.load":
+            self._session.process(event)
+        else:
+            self._session.observe(event)
 
     def _ask_file(self, connection: Connection, number: int, event: Event) -> None:
         def go() -> None:

@@ -43,7 +43,17 @@ class RecordSession:
 
     ask = "none"
 
-    __slots__ = ("_denials", "_next_sync", "_options", "_states", "_states_cut", "_writer", "mode")
+    __slots__ = (
+        "_denials",
+        "_guard_only",
+        "_native",
+        "_next_sync",
+        "_options",
+        "_states",
+        "_states_cut",
+        "_writer",
+        "mode",
+    )
 
     def __init__(self, options: RunOptions, environ: Mapping[str, str]) -> None:
         self.mode = options.mode
@@ -54,15 +64,20 @@ class RecordSession:
         self._states: dict[str, None] = {}
         self._states_cut = False
         self._denials = report.Denials()
+        self._native: dict[str, None] = {}
+        self._guard_only = False
         self._next_sync = time.monotonic() + _SYNC_EVERY
         if self.mode == "observe":
             options.say(report.OBSERVING)
 
     def start(self, header: dict[str, Any]) -> None:
+        self._guard_only = header.get("layers") == ["guard"]
         self._writer.append("meta", "run.start", args=header, src="supervisor")
 
     def process(self, event: Event) -> None:
         self._append("meta", event)
+        if event.op == "code.load" and self._guard_only:
+            self._native.setdefault(report.library(str(event.args.get("path", ""))))
 
     def observe(self, event: Event) -> None:
         self._append("observe", event)
@@ -102,6 +117,8 @@ class RecordSession:
         say = self._options.say
         for line in self._denials.lines():
             say(line)
+        if self._native:
+            say(report.native(self._native))
         if self.mode == "observe":
             say(report.OBSERVED)
         say(f"head {head}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agentbox.guard.session import Denial
 
@@ -45,6 +45,22 @@ class Denials:
             yield f"{verb} {key} {shown(target)}{times}: {reason}{way}"
         if self._left_out:
             yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
+
+
+def library(path: str) -> str:
+    """The installed library that an extension module's file belongs to: its first folder below site-packages."""
+    for place in ("/site-packages/", "/dist-packages/"):
+        if place in path:
+            path = path.rpartition(place)[2]
+    return path.lstrip("/").partition("/")[0].partition(".")[0]
+
+
+def native(names: Iterable[str]) -> str:
+    """What a guard alone cannot promise of a run that loaded native code, without prefix."""
+    known = sorted(names)
+    more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
+    listed = ", ".join(shown(name) for name in known[:MOST_SHOWN])
+    return f"note: native code was loaded, whose own input and output no guard sees: {listed}{more}"
 
 
 def summary(counts: Mapping[str, int], trace: str) -> str:

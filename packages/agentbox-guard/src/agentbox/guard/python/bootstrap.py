@@ -47,15 +47,14 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         events = run_sealed(here, space)
     finally:
         sys.dont_write_bytecode = writes
-    loaded = [
-        name
-        for name in space["REFUSED"]
-        if name in sys.modules and name not in ("posix", "_posixsubprocess", "_signal")
-    ]
+    contained = welcome.get("contained") is True
+    refused = {name: why for name, why in space["REFUSED"].items() if not contained or name in space["NEVER_TWICE"]}
+    loaded = [name for name in refused if name in sys.modules and name not in space["NEVER_TWICE"]]
     if loaded:
         return f"the module {loaded[0]} was loaded before the guard, by a .pth file of this Python"
     probe = "agentbox.probe." + posix.urandom(8).hex()
-    bind(space, settings(welcome, space, here, link) | event_sets(events, probe) | {"channel": channel})
+    bind(space, settings(welcome, space, here, link) | event_sets(events, probe))
+    bind(space, {"channel": channel, "contained": contained, "refused_modules": refused})
     hook, tell_armed = space["hook"], space["send_all"]
     install(space)
     sys.meta_path.insert(0, Finder(posix_dir(posix_dir(here))))
@@ -209,6 +208,8 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
         "readable": trees([*welcome["readable"], *library, *own]),
         "listable": frozenset([*welcome["listable"], *(space["resolve"](entry, True) for entry in sys.path)]),
         "ancestors": frozenset(ancestors),
+        "standard": tuple(path + "/" for path in library if path.endswith("/lib-dynload")),
+        "streams": streams(),
         "library": tuple(path + "/" for path in library + own),
         "required": tuple(welcome["env"].items()),
         "mark": mark,
@@ -216,6 +217,26 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
         "hello": space["HELLO"],
         "link": link,
     }
+
+
+def streams() -> tuple[frozenset[str], frozenset[str]]:
+    """The files that standard input, output and error are: what a process may open again by name, to read, to write."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for fd in (0, 1, 2):
+        try:
+            path = posix.readlink(f"/proc/self/fd/{fd}")
+            info = posix.open(f"/proc/self/fdinfo/{fd}", posix.O_RDONLY)
+            flags = int(posix.read(info, 4096).partition(b"flags:")[2].split()[0], 8)
+            posix.close(info)
+        except OSError:
+            continue
+        if path.startswith("/"):
+            mode = flags & posix.O_ACCMODE
+            if mode != posix.O_WRONLY:
+                found[0].add(path)
+            if mode != posix.O_RDONLY:
+                found[1].add(path)
+    return frozenset(found[0]), frozenset(found[1])
 
 
 def openssl() -> Any:

@@ -44,6 +44,7 @@ def judge_file(
     sealed=(frozenset(), ()),
     readable=(frozenset(), ()),
     owned=(frozenset(), ()),
+    streams=(frozenset(), frozenset()),
     rules=(),
     devices=DEVICES,
     refused=OWN_PROC_REFUSED,
@@ -63,7 +64,7 @@ def judge_file(
         return hidden_reason
     if path in owned[0] or path.startswith(owned[1]):
         return 1
-    if path in devices or path.startswith("/dev/pts/"):
+    if path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]:
         return 0
     if access == "write":
         if path in sealed[0] or path.startswith(sealed[1]):
@@ -78,8 +79,8 @@ def judge_file(
                 return foreign_reason
         elif path.endswith(refused):
             return foreign_reason
-        elif access == "read":
-            return 0
+        elif access == "read" or path.rpartition("/")[0].endswith("/fd") or rest == "comm":
+            return 0  # a descriptor that leads to no file (a pipe, a socket) is the process's own already
     if path_decide(access, path, rules) >= 0:
         return 1
     return path_reason(access, path, rules)

@@ -51,6 +51,9 @@ REFUSED = {
     "_posixsubprocess": "a second copy of it would start programs unseen",
     "_signal": "a second copy of it would send signals unseen",
 }
+NEVER_TWICE = frozenset(("posix", "_posixsubprocess", "_signal"))
+"""Refused under kernel layers too: a second copy of these would lack what the guard tells of them."""
+
 IMPORT_ERROR = -1
 """In place of an errno: the hook raises ImportError, which `try: import readline` handles, as cmd, pdb and code do."""
 
@@ -59,7 +62,8 @@ def on_import(
     name: Any,
     filename: Any,
     *,
-    refused=REFUSED,
+    refused_modules=REFUSED,
+    standard=(),
     exact_text=exact_text,
     resolve=resolve,
     judge_file=judge_file,
@@ -78,10 +82,10 @@ def on_import(
         if path is None:
             return refuse("code.load", {"path": "?"}, "code", "?", "the extension module's file is no plain path", None)
         stem = path.rpartition("/")[2].partition(".")[0]
-        if stem not in refused:
+        if stem not in refused_modules:
             judged = judge_file("read", path)
-            if judged == 0:
-                return None
+            if judged == 0:  # an installed library; the standard ones raise audit events for what they do
+                return None if path.startswith(standard) else witness("code.load", {"path": path}, path)
             if type(judged) is str or type(judge_file("write", path)) is int:
                 reason = (
                     "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
@@ -90,9 +94,10 @@ def on_import(
             return witness("code.load", {"path": path}, path)
     elif type(name) is str:
         stem = name
-    if stem not in refused:
+    if stem not in refused_modules:
         return None
-    refusal = refuse("code.load", {"name": stem}, "code", "module " + stem, refused[stem], None)
+    reason = refused_modules[stem] + "; no rule can allow it without the kernel layers"
+    refusal = refuse("code.load", {"name": stem}, "code", "module " + stem, reason, None)
     return None if refusal is None else (import_error, refusal[1], stem)
 
 
@@ -115,13 +120,19 @@ def on_attribute(
 
 
 def on_interpreter(
-    event: str, args: tuple[Any, ...], *, on_import=on_import, on_attribute=on_attribute, refuse=refuse
+    event: str,
+    args: tuple[Any, ...],
+    *,
+    on_import=on_import,
+    on_attribute=on_attribute,
+    refuse=refuse,
+    contained=False,
 ) -> Refusal | None:
-    """The family's dispatcher."""
+    """The family's dispatcher. `contained`: kernel layers hold native code as well, so it need not be kept out."""
     if event == "import":
         return on_import(args[0], args[1])
     if event[:7] == "object.":
         return on_attribute(event, args[0], args[1])
-    if event == "_posixsubprocess.fork_exec":  # 3.14: the facade has decided already
+    if contained or event == "_posixsubprocess.fork_exec":  # 3.14: the facade has decided already
         return None
     return refuse("code.load", {"name": event}, "code", event, "it reaches the guard's state or native memory", None)

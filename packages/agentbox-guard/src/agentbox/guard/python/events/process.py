@@ -59,12 +59,16 @@ def child_environment(
         text, content = exact_text(name), exact_text(value)
         if text is None or content is None:
             return "its environment holds something that is no plain text"
-        if injects(text):
+        if injects(text) and (text, content) not in required:
             return f"the variable {text} would make it run other code"
         found[text] = content
     for name, value in required:
         if found.get(name) != value:
             return f"its environment lacks {name}, so its guard could not arm"
+        del found[name]
+    for name in found:
+        if injects(name):
+            return f"the variable {name} would make it run other code"
     return None
 
 

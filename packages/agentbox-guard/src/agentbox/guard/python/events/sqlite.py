@@ -68,8 +68,12 @@ def on_database(
         resolved = resolve(path, True)
         if resolved is None:
             return unclear("fs.write", database)
-        op = "fs.read" if access == "read" else "fs.write"
-        refusal = check_file(op, access, resolved, {"path": traced(resolved), "flags": "sqlite3"})
+        details: dict[str, Any] = {"path": traced(resolved), "flags": "sqlite3"}
+        try:
+            details["size"] = lstat(resolved).st_size
+        except OSError:
+            details["absent"] = True
+        refusal = check_file("fs.read" if access == "read" else "fs.write", access, resolved, details)
         if refusal is not None:
             return refusal
     return None

@@ -118,6 +118,7 @@ def choose(
     EACCES=EACCES,
     ENOENT=ENOENT,
     OSError=OSError,
+    len=len,
     strerror=posix.strerror,
 ) -> tuple[str, str]:
     """(as given, absolute) of the one program that execvp would run; raises what it would fail with."""
@@ -131,7 +132,7 @@ def choose(
         if access(full, X_OK) and stat(full).st_mode & 0o170000 == 0o100000:
             return text, full
         failure = EACCES
-    raise OSError(failure, strerror(failure), text)
+    raise OSError(failure, strerror(failure), text if len(candidates) == 1 else text.rpartition("/")[2])
 
 
 def fork_exec(
