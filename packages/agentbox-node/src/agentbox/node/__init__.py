@@ -1,11 +1,11 @@
-"""JavaScript runtimes of agentbox: in this version they are recognised and refused with a reason.
+"""JavaScript runtimes of agentbox: Node, with the guard and the SDK inside it. The JavaScript is package data in `js/`.
 
-Never lets a JavaScript program run: without a guard inside it, only part of what it does would be seen.
+Never starts anything: `RUNTIME` is handed to agentbox.guard, which does.
 """
 
-from agentbox.node.errors import NodeError, NodeUnsupported
+from agentbox.node.errors import NodeError, NodeUnguardable, NodeUnsupported
 from agentbox.node.runtime import RUNTIME
 
-__all__ = ["RUNTIME", "NodeError", "NodeUnsupported"]
+__all__ = ["RUNTIME", "NodeError", "NodeUnguardable", "NodeUnsupported"]
 
 __version__ = "0.1.0"

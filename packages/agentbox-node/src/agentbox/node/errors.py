@@ -11,6 +11,8 @@ class NodeError(Exception):
 
     code = "node"
     status = 69
+    unconfinable = True
+    """Tells agentbox.guard that nothing but a kernel layer could hold the command."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -18,6 +20,12 @@ class NodeError(Exception):
 
 
 class NodeUnsupported(NodeError):
-    """The command is a JavaScript program, which this version cannot guard; nothing was run."""
+    """A JavaScript program of a kind that this version cannot guard; nothing was run."""
 
     code = "node-unsupported"
+
+
+class NodeUnguardable(NodeError):
+    """A Node command under which the guard could not arm; nothing was run."""
+
+    code = "node-unguardable"

@@ -1,0 +1,288 @@
+'use strict';
+// The path form: matches resolved paths against the rules of a normal form, and words the line that would allow one.
+// Never touches the file system; docs/spec/policy.md section 5, held to the same vectors as agentbox.policy.forms.path.
+
+module.exports = function pathForm(p) {
+  const { push, join, slice, startsWith, endsWith, includes, indexOf, lastIndexOf, codePointAt, exec } = p;
+
+  /** The code points of a text, as numbers: what a wildcard counts. */
+  function points(text) {
+    const made = [];
+    for (let at = 0; at < text.length;) {
+      const point = codePointAt(text, at);
+      push(made, point);
+      at += point > 0xffff ? 2 : 1;
+    }
+    return made;
+  }
+
+  /** A text cut at `mark`. */
+  function split(text, mark) {
+    const made = [];
+    let from = 0;
+    for (let at = indexOf(text, mark); at >= 0; at = indexOf(text, mark, from)) {
+      push(made, slice(text, from, at));
+      from = at + mark.length;
+    }
+    push(made, slice(text, from));
+    return made;
+  }
+
+  // A compiled segment is '**', {text} (no wildcard in it) or {tokens}. A token is a code point, STAR, ANY or
+  // {negated, ranges} where ranges is a flat list of low, high, low, high ...
+  const STAR = -1;
+  const ANY = -2;
+  const DOT = 46;
+
+  /** The set that opens at `chars[at]`: [token, index after it]; a plain `[` when it is not closed. */
+  function globSet(chars, at) {
+    let from = at + 1;
+    const negated = chars[from] === 33 || chars[from] === 94;
+    if (negated) from += 1;
+    let end = from + 1;
+    while (end < chars.length && chars[end] !== 93) end += 1;
+    if (end >= chars.length) return [91, at + 1];
+    const ranges = [];
+    for (let i = from; i < end;) {
+      const isRange = i + 2 < end && chars[i + 1] === 45;
+      push(ranges, chars[i]);
+      push(ranges, chars[isRange ? i + 2 : i]);
+      i += isRange ? 3 : 1;
+    }
+    // `[*]` is how a literal star is written.
+    if (!negated && ranges.length === 2 && ranges[0] === ranges[1]) return [ranges[0], end + 1];
+    return [{ __proto__: null, negated, ranges }, end + 1];
+  }
+
+  function globSegment(text) {
+    if (text === '**') return text;
+    const chars = points(text);
+    const tokens = [];
+    let wild = false;
+    let literal = '';
+    for (let at = 0; at < chars.length;) {
+      let token = chars[at];
+      at += 1;
+      if (token === 42) token = STAR;
+      else if (token === 63) token = ANY;
+      else if (token === 91) {
+        const found = globSet(chars, at - 1);
+        token = found[0];
+        at = found[1];
+      }
+      if (token === STAR && tokens.length > 0 && tokens[tokens.length - 1] === STAR) continue;
+      if (typeof token === 'number' && token >= 0) literal += p.fromCodePoint(token);
+      else wild = true;
+      push(tokens, token);
+    }
+    return wild ? { __proto__: null, tokens, text: null } : { __proto__: null, tokens: null, text: literal };
+  }
+
+  function globPatterns(text) {
+    const names = split(text, '/');
+    const made = [];
+    for (let i = 0; i < names.length; i += 1) push(made, globSegment(names[i]));
+    return made;
+  }
+
+  /** Whether one token other than STAR matches one code point. */
+  function tokenMatches(token, point) {
+    if (token === ANY) return true;
+    if (typeof token === 'number') return token === point;
+    for (let i = 0; i < token.ranges.length; i += 2) {
+      if (token.ranges[i] <= point && point <= token.ranges[i + 1]) return !token.negated;
+    }
+    return token.negated;
+  }
+
+  /** Whether one compiled segment (not `**`) matches one name; a wildcard never matches a dot in front. */
+  function segmentMatches(pattern, name) {
+    if (pattern.text !== null) return pattern.text === name;
+    const { tokens } = pattern;
+    const chars = points(name);
+    if (chars[0] === DOT && tokens[0] !== DOT) return false;
+    let token = 0;
+    let at = 0;
+    let star = -1;
+    let mark = 0;
+    while (at < chars.length) {
+      if (token < tokens.length && tokens[token] === STAR) {
+        star = token;
+        mark = at;
+        token += 1;
+      } else if (token < tokens.length && tokenMatches(tokens[token], chars[at])) {
+        token += 1;
+        at += 1;
+      } else if (star >= 0) {
+        mark += 1;
+        at = mark;
+        token = star + 1;
+      } else {
+        return false;
+      }
+    }
+    while (token < tokens.length && tokens[token] === STAR) token += 1;
+    return token === tokens.length;
+  }
+
+  /** Whether a compiled glob matches all of `rest`, the path below the rule's root ('' is the root itself). */
+  function globMatches(patterns, rest) {
+    const names = rest === '' ? [] : split(rest, '/');
+    let at = 0;
+    let name = 0;
+    let star = -1;
+    let mark = 0;
+    while (name < names.length) {
+      if (at < patterns.length && patterns[at] === '**') {
+        star = at;
+        mark = name;
+        at += 1;
+      } else if (at < patterns.length && segmentMatches(patterns[at], names[name])) {
+        at += 1;
+        name += 1;
+      } else if (star >= 0 && names[mark][0] !== '.') {
+        mark += 1;
+        name = mark;
+        at = star + 1;
+      } else {
+        return false;
+      }
+    }
+    while (at < patterns.length && patterns[at] === '**') at += 1;
+    return at === patterns.length;
+  }
+
+  /** The `rules` of a normal form as `decide` takes them; `index` is the place in `rules`. */
+  function compile(rules) {
+    const made = [];
+    for (let index = 0; index < rules.length; index += 1) {
+      const { key, root, glob } = rules[index];
+      if (key !== 'read' && key !== 'write') continue;
+      push(made, {
+        __proto__: null,
+        index,
+        writes: key === 'write',
+        root,
+        prefix: endsWith(root, '/') ? root : `${root}/`,
+        patterns: glob === null ? null : globPatterns(glob),
+      });
+    }
+    return made;
+  }
+
+  /** Whether this is the one spelling that a resolved path has. */
+  function isPlain(path) {
+    if (typeof path !== 'string' || path[0] !== '/' || includes(path, '\0') || includes(path, '//')) return false;
+    if (path[path.length - 1] === '/') return path === '/';
+    if (!includes(path, '/.')) return true;
+    return !(includes(path, '/./') || includes(path, '/../') || endsWith(path, '/.') || endsWith(path, '/..'));
+  }
+
+  /** The index of the first rule that allows `access` (read or write) to the resolved `path`, or -1. */
+  function decide(access, path, rules) {
+    if (!isPlain(path) || (access !== 'read' && access !== 'write')) return -1;
+    for (let i = 0; i < rules.length; i += 1) {
+      const { index, writes, root, prefix, patterns } = rules[i];
+      if (access === 'write' && !writes) continue;
+      if (patterns === null) {
+        if (path === root || startsWith(path, prefix)) return index;
+      } else if (startsWith(path, prefix) && path !== prefix) {
+        if (globMatches(patterns, slice(path, prefix.length))) return index;
+      } else if (path === root && globMatches(patterns, '')) {
+        return index;
+      }
+    }
+    return -1;
+  }
+
+  function isPrintable(char) {
+    return char === ' ' || exec(/[\p{C}\p{Z}]/u, char) === null;
+  }
+
+  function hex(number, width) {
+    let text = p.numberToString(number, 16);
+    while (text.length < width) text = `0${text}`;
+    return text;
+  }
+
+  /** `text` as it must be written in a policy (docs/spec/policy.md, section 3); '' when it cannot be. */
+  function quoted(text) {
+    const chars = points(text);
+    let bare = text !== '' && !includes(' \t~#', text[0]) && !includes(' \t', text[text.length - 1]);
+    let made = '"';
+    for (let i = 0; i < chars.length; i += 1) {
+      const code = chars[i];
+      const char = p.fromCodePoint(code);
+      if (includes('"\'\\,#{}$', char) || !isPrintable(char)) bare = false;
+      if (char === '"' || char === '\\') made += `\\${char}`;
+      else if (char === '\n') made += '\\n';
+      else if (char === '\t') made += '\\t';
+      else if (code >= 0xdc80 && code <= 0xdcff) made += `\\x${hex(code - 0xdc00, 2)}`;
+      else if ((code >= 0xd800 && code <= 0xdfff) || code === 0) return '';
+      else if (isPrintable(char)) made += char;
+      else {
+        const bytes = p.encode(char);
+        for (let b = 0; b < bytes.length; b += 1) made += `\\x${hex(bytes[b], 2)}`;
+      }
+    }
+    return bare ? text : `${made}"`;
+  }
+
+  /** `text` with each wildcard character put in a set of its own, so that it stands for itself in a glob. */
+  function literal(text) {
+    let made = '';
+    for (let i = 0; i < text.length; i += 1) {
+      made += text[i] === '[' || text[i] === '*' || text[i] === '?' ? `[${text[i]}]` : text[i];
+    }
+    return made;
+  }
+
+  const OWN = ['/proc/self/', '/proc/thread-self/', '/dev/fd/', '/dev/stdin/', '/dev/stdout/', '/dev/stderr/'];
+
+  /** The policy line that would allow exactly this access; '' when there is none. */
+  function fix(access, path, cwd) {
+    if ((access !== 'read' && access !== 'write') || !isPlain(path) || points(path).length > 4095) return '';
+    for (let i = 0; i < OWN.length; i += 1) if (startsWith(`${path}/`, OWN[i])) return '';
+    let shown = path;
+    if (path === cwd) shown = '.';
+    else if (cwd !== '/' && startsWith(path, `${cwd}/`)) shown = `./${slice(path, cwd.length + 1)}`;
+    const value = quoted(literal(shown));
+    return value === '' ? '' : `${access}: ${value}`;
+  }
+
+  /** Why `decide` gave -1. */
+  function reason(access, path, rules) {
+    if (!isPlain(path)) return 'it is not a resolved absolute path';
+    if (access === 'write' && decide('read', path, rules) >= 0) return 'the policy allows reading it, not writing';
+    return access === 'read' ? 'no read or write rule covers it' : 'no write rule covers it';
+  }
+
+  /** `text` fit for one line on a terminal: unprintable characters escaped, and cut to 400 characters. */
+  function shown(text) {
+    const chars = points(text);
+    const made = [];
+    for (let i = 0; i < chars.length && i < 400; i += 1) {
+      const code = chars[i];
+      const char = p.fromCodePoint(code);
+      if (isPrintable(char)) push(made, char);
+      else if (code < 0x100) push(made, `\\x${hex(code, 2)}`);
+      else if (code >= 0xdc80 && code <= 0xdcff) push(made, `\\x${hex(code - 0xdc00, 2)}`);
+      else push(made, `\\u${hex(code, 4)}`);
+    }
+    if (chars.length > 400) push(made, '…');
+    return join(made, '');
+  }
+
+  /** The one line that a denial shows; `policy` is the file as the user named it. */
+  function deniedText(key, target, why, line, policy) {
+    const text = `agentbox: ${key} denied: ${shown(target)}: ${shown(why)}`;
+    return line ? `${text}; to allow it, add this line to ${shown(policy)}: ${line}` : text;
+  }
+
+  /** The folder of a path: '' for '/'. */
+  function parent(path) {
+    return slice(path, 0, lastIndexOf(path, '/'));
+  }
+
+  return p.freeze({ __proto__: null, compile, decide, deniedText, fix, isPlain, parent, reason, split });
+};
