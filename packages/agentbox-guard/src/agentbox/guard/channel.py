@@ -42,7 +42,8 @@ _MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
 }  # fmt: skip
 """The members that each line must have, with the types that it may be of."""
 _OPTIONAL: dict[str, tuple[type, ...]] = {
-    "site": _TEXT, "thread": _NUMBER, "task": (int, type(None)), "resume": _FLAG, "ppid": _NUMBER, "executable": _TEXT,
+    "site": _TEXT, "thread": _NUMBER, "task": (int, type(None)), "resume": _FLAG, "full": _FLAG, "ppid": _NUMBER,
+    "executable": _TEXT,
 }  # fmt: skip
 
 

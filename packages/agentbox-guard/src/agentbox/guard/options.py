@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
-    from agentbox.guard.runtimes._base import Runtime
+    from agentbox.guard.runtimes._base import Guest
     from agentbox.policy import Policy
 
     class Scratch(Protocol):
@@ -63,7 +63,7 @@ class RunOptions:
         allow_degraded: Sequence[str] = (),
         read_trace: bool = True,
         checkpoint: bool = False,
-        runtimes: Sequence[Runtime] = (),
+        runtimes: Sequence[Guest] = (),
         hash_seed: int | None = None,
         scratch: Scratch | None = None,
         create_roots: bool = True,

@@ -196,6 +196,7 @@ class Service:
             family=family,
             names=Names(options.policy),
             hashes=Hashes(),
+            runtimes=options.runtimes,
         )
         self._desk = desk
         self._message = message

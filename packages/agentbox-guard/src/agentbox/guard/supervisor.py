@@ -134,7 +134,7 @@ def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
     if not live and not runtimes.is_guarded(how.runtime, options.runtimes):
         raise Unconfinable(
             f"{options.argv[0]}: no guard runs inside it and no kernel layer is live, so nothing was run",
-            "leave --layers guard away, or run a Python program; what that starts in turn needs an exec: rule",
+            "leave --layers guard away, or run a Python or Node program; what that starts in turn needs an exec: rule",
         )
     return how
 

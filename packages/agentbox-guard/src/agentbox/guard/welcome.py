@@ -59,7 +59,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*_existing(SYSTEM_FILES), *([how.script] if how.script else [])],
+        "readable": [*_existing(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
         "sealed": [*_sealed(options), *extra_sealed],

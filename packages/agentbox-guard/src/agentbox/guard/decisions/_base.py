@@ -10,12 +10,13 @@ from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any, Protocol
 
     from agentbox.guard.family import Family
     from agentbox.guard.hashes import Hashes
     from agentbox.guard.names import Names
+    from agentbox.guard.runtimes._base import Guest
     from agentbox.policy import Decision, Policy
 
     class Wall(Protocol):
@@ -57,6 +58,7 @@ class Desk:
         "policy",
         "private",
         "readable",
+        "runtimes",
         "sealed",
         "wall",
     )
@@ -75,6 +77,7 @@ class Desk:
         family: Family,
         names: Names,
         hashes: Hashes,
+        runtimes: Sequence[Guest] = (),
     ) -> None:
         self.policy = policy
         self.cwd = cwd
@@ -87,6 +90,7 @@ class Desk:
         self.family = family
         self.names = names
         self.hashes = hashes
+        self.runtimes = runtimes
         self.wall: Wall | None = None
         """The kernel's layers, once they are live: then they hold, and guards only explain."""
 

@@ -83,15 +83,27 @@ def digest(file: str, desk: Desk) -> str | None:
 
 
 def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
-    """Why a Python program would run without a guard, or ""."""
+    """Why a program of a guarded runtime would run without its guard, or ""."""
     found = interpreter(file, argv or [file], cwd, path)
     if found is None:
-        return ""
+        return _guest_problem(file, argv, cwd, env_ok, desk, path)
     problem = found.problem or _flags.read(found.words).problem or _home_problem(found, cwd, path, desk)
     if problem:
         return f"a Python program must run guarded: {problem}"
     if not env_ok:
         return "a Python program must run guarded: its environment lacks the guard's variables (pass os.environ on)"
+    return ""
+
+
+def _guest_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
+    """The same for the runtimes of other packages."""
+    for runtime in desk.runtimes:
+        problem = runtime.problem(file, argv, cwd, path)
+        if problem is None:
+            continue
+        if not problem and not env_ok:
+            problem = "its environment lacks the guard's variables"
+        return f"a {runtime.name.capitalize()} program must run guarded: {problem}" if problem else ""
     return ""
 
 

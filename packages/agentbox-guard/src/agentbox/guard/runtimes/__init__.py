@@ -5,6 +5,7 @@ The first row that recognises a command wins; `native` is last and takes what no
 
 from __future__ import annotations
 
+from agentbox.guard.errors import Unconfinable
 from agentbox.guard.runtimes._base import Command, Launch
 from agentbox.guard.runtimes.native import NATIVE
 from agentbox.guard.runtimes.python import PYTHON
@@ -21,7 +22,12 @@ RUNTIMES: tuple[Runtime, ...] = (PYTHON, NATIVE)
 def recognise(command: Command, extra: Sequence[Runtime] = ()) -> Launch:
     """How to start `command`; `extra` runtimes (of other packages) are asked first. Raises `Unconfinable`."""
     for runtime in (*extra, *RUNTIMES):
-        launch = runtime.recognise(command)
+        try:
+            launch = runtime.recognise(command)
+        except Exception as error:
+            if not getattr(error, "unconfinable", False):
+                raise
+            raise Unconfinable(str(error), getattr(error, "hint", "")) from error
         if launch is not None:
             return launch
     raise AssertionError("the last runtime takes everything")

@@ -19,12 +19,25 @@ if TYPE_CHECKING:
         """Does a guard run inside the interpreter?"""
 
         def recognise(self, command: Command) -> Launch | None:
-            """How to start `command`, or None if it is not this runtime's. Raises `Unconfinable` when its guard could
-            not arm.
+            """How to start `command`, or None if it is not this runtime's.
+
+            Raises `Unconfinable` when its guard could not arm; a runtime of another package raises an error of its own
+            that has `unconfinable` (true) and `hint`.
             """
 
         def variables(self, hash_seed: int) -> dict[str, str]:
             """Environment variables that bring the guard into every process of the run."""
+
+    class Guest(Runtime, Protocol):
+        """A runtime of another package, given in `RunOptions.runtimes`; its guard comes up in programs that a guarded
+        process starts, too.
+        """
+
+        def problem(self, file: str, argv: Sequence[str], cwd: str, path: str) -> str | None:
+            """Why no guard would come up in `file` started with `argv`; "" if one would, None if it is not its own.
+
+            `path` is the PATH that env(1) looks in.
+            """
 
 
 class Command:
@@ -53,10 +66,11 @@ class Launch:
     named.
 
     `script` is the file that is run (empty for none); `listable` the folder that imports come from. `arms` is false for
-    a command that ends before any user code, such as `python --version`, so no guard comes up.
+    a command that ends before any user code, such as `python --version`, so no guard comes up. `readable` are trees of
+    installed packages that need no rule.
     """
 
-    __slots__ = ("argv", "arms", "extra", "file", "listable", "runtime", "script")
+    __slots__ = ("argv", "arms", "extra", "file", "listable", "readable", "runtime", "script")
 
     def __init__(
         self,
@@ -68,6 +82,7 @@ class Launch:
         listable: str = "",
         arms: bool = True,
         extra: Mapping[str, str] | None = None,
+        readable: Sequence[str] = (),
     ) -> None:
         self.runtime = runtime
         self.file = file
@@ -76,3 +91,4 @@ class Launch:
         self.listable = listable
         self.arms = arms
         self.extra = dict(extra or {})
+        self.readable = list(readable)
