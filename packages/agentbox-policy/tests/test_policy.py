@@ -191,14 +191,52 @@ def test_write_roots_and_the_folders_they_need(tmp_path):
     """Missing folders are told apart from missing files by the name and the slash at the end."""
     (tmp_path / "have.d").mkdir()
     (tmp_path / "have").write_text("x")
-    text = "write: ./new, ./made/report.json, ./v1.2/, ./have.d, ./have, ./logs/*.txt, ./.cache, ./new\n"
+    text = (
+        "write: ./new, ./made/report.json, ./v1.2/, ./have.d, ./have, ./logs/*.txt, ./.cache, ./new\n"
+        'write: ./src/Makefil[e], ./x[*]/, "./bi[n]"\n'
+    )
     root = os.path.realpath(tmp_path)
     policy = parse(text, cwd=root)
-    names = ("new", "made/report.json", "v1.2", "have.d", "have", ".cache")
+    names = ("new", "made/report.json", "v1.2", "have.d", "have", ".cache", "src/Makefile", "x*", "bin")
     assert policy.write_roots() == tuple(f"{root}/{name}" for name in names)
     assert policy.write_folders() == tuple(
-        os.path.normpath(f"{root}/{name}") for name in ("new", "made", "v1.2", "have.d", ".", "logs", ".cache")
+        os.path.normpath(f"{root}/{name}") for name in ("new", "made", "v1.2", "have.d", ".", "logs", ".cache", "src", "x*")
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("Makefile", "write: ./Makefil[e]  # not made as a folder"),
+        (".cache", "write: ./.cach[e]  # not made as a folder"),
+        ("x,y", 'write: "./x,[y]"  # not made as a folder'),
+        ("new", "write: ./ne[w]  # not made as a folder"),
+        ("a]", "write: ./a[]]  # not made as a folder"),
+        ("go!", "write: ./g[o]!  # not made as a folder"),
+        ("10%", "write: ./10[%]  # not made as a folder"),
+        ("what?", "write: ./what[?]"),
+        ("report.json", "write: ./report.json"),
+        ("!^", None),
+    ],
+)
+def test_the_fix_of_a_denied_write_makes_no_folder(tmp_path, name, fix):
+    """A name that a `write:` rule would take for a folder is spelled so that nothing is made where the file will be."""
+    root = os.path.realpath(tmp_path)
+    decision = parse("read: ./data\n", cwd=root).decide("write", f"{root}/{name}")
+    assert decision.fix == fix
+    if fix:
+        policy = parse(f"read: ./data\n{fix}\n", cwd=root)
+        assert policy.decide("write", f"{root}/{name}").allowed
+        assert policy.write_folders() == (root,)
+
+
+def test_folders_that_are_there_are_named_as_they_are(tmp_path):
+    """The working directory and the folders above it need no spelling of their own."""
+    root = os.path.realpath(tmp_path)
+    policy = parse("read: ./data\n", cwd=root)
+    assert policy.decide("write", root).fix == "write: ."
+    assert policy.decide("write", os.path.dirname(root)).fix == f"write: {os.path.dirname(root)}"
+    assert policy.decide("write", "/").fix == "write: /"
 
 
 def test_the_starter_policy_teaches_every_kind():

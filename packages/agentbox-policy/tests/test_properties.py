@@ -102,6 +102,18 @@ def test_a_fix_works(target):
         assert parse(POLICY + decision.fix + "\n", **SCOPE).decide(*target).allowed
 
 
+@given(paths)
+@settings(max_examples=400, deadline=None)
+def test_a_fix_makes_nothing(path):
+    """The line that a denied write suggests allows it, and never has a folder made where the target would be."""
+    decision = policy.decide("write", path)
+    if decision.fix and path != SCOPE["cwd"]:
+        again = parse(POLICY + decision.fix + "\n", **SCOPE)
+        assert again.decide("write", path).allowed
+        assert path not in again.write_folders()
+        assert not any(folder.startswith(path + "/") for folder in again.write_folders())
+
+
 class Hostile(str):
     """A text whose every method lies."""
 

@@ -107,7 +107,7 @@ def test_the_whole_text_of_a_denial():
     rules = sealed.path_rules([{"key": "read", "root": "/ws/data", "glob": None}])
     assert sealed.path_denied_text("write", "/ws/data/x", rules, "/ws", "agentbox.policy") == (
         "agentbox: write denied: /ws/data/x: the policy allows reading it, not writing; "
-        "to allow it, add this line to agentbox.policy: write: ./data/x"
+        "to allow it, add this line to agentbox.policy: write: ./data/[x]  # not made as a folder"
     )
     assert sealed.path_denied_text("read", "/etc/a\x1b[2J", rules, "/ws", "agentbox.policy") == (
         "agentbox: read denied: /etc/a\\x1b[2J: no read or write rule covers it; "

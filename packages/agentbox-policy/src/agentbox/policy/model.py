@@ -178,17 +178,15 @@ class Policy:
         section 5).
 
         A root without wildcards that does not exist is taken for a file when its last name has a dot after its first
-        character and the value has no slash at its end; then its parent is the folder. The root of a glob is a folder.
+        character or is written with a set, and the value has no slash at its end; then its parent is the folder. The
+        root of a glob is a folder.
         """
         from os.path import dirname, isdir, lexists
 
         folders = []
         for rule in self.rules_of(("write",)):
             root = rule.form["root"]
-            name = root.rpartition("/")[2]
-            is_file = rule.form["glob"] is None and (
-                not isdir(root) if lexists(root) else "." in name[1:] and not rule.value.endswith(("/", '/"'))
-            )
+            is_file = rule.form["glob"] is None and (not isdir(root) if lexists(root) else _names_file(root, rule.value))
             folders.append(dirname(root) if is_file else root)
         return tuple(dict.fromkeys(folders))
 
@@ -208,6 +206,14 @@ class Policy:
         rules = tuple(_restored(rule, name, count) for count, rule in enumerate(head["rules"]))
         scope = Scope(head["cwd"], head["home"], head["search"])
         return Policy(rules, name=name, path=head["path"], text="", scope=scope, sha256=head["sha256"])
+
+
+def _names_file(root: str, value: str) -> bool:
+    """Whether a `write:` value means a file where nothing is: `report.json`, or `Makefil[e]` for a name without dot."""
+    from agentbox.policy.lexer import Value
+
+    plain = Value(value).plain
+    return plain[-1:] != "/" and ("." in root.rpartition("/")[2][1:] or "[" in plain.rpartition("/")[2])
 
 
 def compiled_paths(rules: tuple[Rule, ...]) -> tuple[object, ...]:

@@ -223,9 +223,13 @@ def quoted(text: str, blanks: bool, *, ord=ord, len=len) -> str:
     byte.
     """
     bare = text != "" and text[0] not in " \t~#" and text[-1] not in " \t" and text.isprintable()
+    before = ""
     for char in text:
-        if char in "\"'\\,#{}$" or (blanks and char in "*? "):
+        if char in "\"'\\,;#{}$" or (blanks and char in "*? ") or (before == " " and char in "./~"):
             bare = False
+        before = char
+    if " " in text and ":" in text:
+        bare = False  # it could read as the key of a second rule
     if bare:
         return text
     made = ['"']
@@ -255,6 +259,20 @@ def literal(text: str) -> str:
     return text.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
 
 
+def unmade(text: str, *, len=len) -> str:
+    """A path of `literal` spelled so that a `write:` rule never has it made as a folder (docs/spec/policy.md, 5.8).
+
+    A name without a dot gets its last letter put in a set; "" when it has no letter that can stand alone in one.
+    """
+    start = text.rfind("/") + 1
+    if "." in text[start + 1 :] or "[" in text[start:]:
+        return text
+    at = len(text) - 1
+    while at >= start and text[at] in "!^":  # which would negate the set
+        at -= 1
+    return text[:at] + "[" + text[at] + "]" + text[at + 1 :] if at >= start else ""
+
+
 def path_fix(
     access: str,
     path: str,
@@ -263,12 +281,14 @@ def path_fix(
     path_is_plain=path_is_plain,
     quoted=quoted,
     literal=literal,
+    unmade=unmade,
     len=len,
 ) -> str:
     """The policy line that would allow exactly this `access`, relative to `cwd` if the path is below it; "" when there
     is none.
 
     None exists for a path that is not plain, that names the asking process (`/proc/self`), or that no system can hold.
+    A line for writing never has the path itself made as a folder before the next run.
     """
     if (access != "read" and access != "write") or not path_is_plain(path) or len(path) > 4095:
         return ""
@@ -282,7 +302,12 @@ def path_fix(
         shown = "./" + path[len(cwd) + 1 :]
     else:
         shown = path
-    value = quoted(literal(shown), False)
+    text = literal(shown)
+    if access == "write" and path != "/" and path != cwd and not cwd.startswith(path + "/"):
+        safe = unmade(text)
+        value = quoted(safe, False) if safe else ""
+        return "write: " + value + ("  # not made as a folder" if safe != text else "") if value else ""
+    value = quoted(text, False)
     return access + ": " + value if value else ""
 
 
