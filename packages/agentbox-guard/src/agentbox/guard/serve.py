@@ -210,7 +210,7 @@ class Service:
             self._jobs,
             Gate(checkpoint, run.session, self._jobs),
             services=lambda pid: RunServices(desk, pid),
-            welcome={name: message[name] for name in welcome.WELCOME},
+            welcome={name: message[name] for name in welcome.WELCOME if name in message},
             start=lambda: run.session.start(header(run)),
             announced=self._announced,
         )
@@ -220,16 +220,20 @@ class Service:
     def confirm(self, report: int, name: str) -> None:
         """Take the confined child over and wait for its exec, which is answered here. Raises as `launch.confirm`."""
         confinement = self._run.confinement
-        taken = confinement.take() if confinement is not None else None
-        if confinement is None or taken is None:
+        if confinement is None:
             launch.confirm(self._child, report, name)
             return
-        from agentbox.guard.kernel.confined import Confined
+        from agentbox.guard.kernel.confined import Confined  # loaded while the child prepares itself
 
-        self._confined = Confined(self._run, taken, self._desk, self._processes, self._announced, self._jobs, self._message)
+        taken = confinement.take()
+        if taken is None:
+            launch.confirm(self._child, report, name)
+            return
+        self._confined = Confined(
+            self._run, taken, self._desk, self._processes, self._announced, self._jobs, self._message, self._dispatcher.begin
+        )
         self._confined.start(self.loop, self._child.pid)
         confinement.release()
-        self.begin()
         told: list[bytes] = []
         self.loop.register(report, lambda: told.append(os.read(report, 4096)))
         while not self.loop.ended and b"" not in told:
@@ -237,6 +241,7 @@ class Service:
         self.loop.forget(report)
         os.close(report)
         launch.judge(self._child, b"".join(told), name)
+        self._confined.serve_network()
 
     @property
     def _agent(self) -> int:
@@ -247,6 +252,7 @@ class Service:
         """Until the agent's main process has ended and all that it left behind. Raises what ends a run early."""
         self._run.signals.listen(self._signal)
         self._wait_for_guard()
+        self.begin()
         while not self.loop.ended:
             self.loop.turn(None)
         _, status = os.waitpid(self._child.pid, 0)

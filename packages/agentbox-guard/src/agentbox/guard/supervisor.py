@@ -109,7 +109,7 @@ def _confine(ready: Run) -> Confinement:
     def context() -> Mapping[str, Any]:
         from agentbox.guard import welcome
 
-        return welcome.members(ready, mode="", ask="")
+        return welcome.members(ready, mode="", ask="", planning=True)
 
     return Confinement(ready.layers, ready.options.policy, context)
 

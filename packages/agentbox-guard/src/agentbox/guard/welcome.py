@@ -48,10 +48,15 @@ GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
 """The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
 
 
-def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) -> dict[str, Any]:
+def members(
+    run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = (), planning: bool = False
+) -> dict[str, Any]:
     """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what those are planned
     from (`kernel.grounds.widen`).
+
+    While `planning` paths are not resolved: a layer opens them itself, and the agent's start waits for it.
     """
+    there = list if planning else _existing
     options, how = run.options, run.how
     message: dict[str, Any] = {
         "mode": mode,
@@ -59,7 +64,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*_existing(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
+        "readable": [*there(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
         "sealed": [*_sealed(options), *extra_sealed],
@@ -73,7 +78,9 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
     return message
 
 
-WELCOME = ("mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env")
+WELCOME = (
+    "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "contained",
+)  # fmt: skip
 """The members that a guard is sent."""
 
 

@@ -266,3 +266,9 @@ def bind(descriptor: int, address: bytes) -> None:
 def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:
     """sendto(2); `address` is a struct sockaddr of any family, or b"" for none; raises `OSError`."""
     return _call("sendto", descriptor, data, _Long(len(data)), flags, address or None, len(address))
+
+
+def sandbox_init(profile: str) -> None:
+    """sandbox_init(3) of macOS with a profile's text; raises `OSError`. Unverified: it has never been called."""
+    message = _Long(0)
+    _call("sandbox_init", os.fsencode(profile), _Long(0), _ctypes.byref(message))

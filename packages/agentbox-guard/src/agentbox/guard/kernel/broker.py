@@ -171,12 +171,12 @@ class Broker:
     def _shut(self, answer: Answer, denial: Denial, outside: bool) -> None:
         """An address of this machine at which nobody of the run listens and which no rule opens on the host.
 
-        Inside it is let go on, to fail as a closed port does. That is worth an entry; but not for the connecting of a
-        datagram socket, which sends nothing and by which the C library sorts addresses (RFC 6724).
+        Inside, a connection is let go on, to fail as a closed port does, which is worth an entry. Datagrams would seem to
+        be sent: they are refused, and so is the connecting of their socket.
         """
-        answer.action = DENY if outside else CONTINUE
-        if outside or answer.request.kind == SOCK_STREAM or answer.request.op == "net.send":
-            answer.denial = denial
+        datagram = answer.request.kind == SOCK_DGRAM
+        answer.action = DENY if outside or datagram else CONTINUE
+        answer.denial = denial
 
     def _allowed_name(self, address: str, port: int) -> str:
         """An allowed name that has led to the address in this run, or to which hosts(5) gives it: programs read that

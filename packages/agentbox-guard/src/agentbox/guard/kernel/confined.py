@@ -10,6 +10,7 @@ import _socket
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel import netns
 from agentbox.guard.kernel.scribe import Announced, Scribe
+from agentbox.guard.kernel.wall import Wall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from agentbox.guard.decisions import Desk
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
-    from agentbox.guard.kernel.wall import Wall
     from agentbox.guard.loop import Loop
     from agentbox.guard.session import Denial
     from agentbox.guard.supervisor import Run
@@ -38,6 +38,7 @@ class Confined:
         announced: Announced | None,
         jobs: Jobs,
         message: dict[str, Any],
+        begin: Callable[[], None],
     ) -> None:
         self.agent = taken.agent
         self._run = run
@@ -51,21 +52,21 @@ class Confined:
             desk.private,
             observing=run.session.mode == "observe",
             reads=run.options.read_trace,
+            begin=begin,
         )
         self._wall: Wall | None = None
         if taken.listener >= 0:
-            from agentbox.guard.kernel.wall import Wall
-
             self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, message)
         self._ends: list[Callable[[], None]] = []
+        self._loop: Loop
 
     def start(self, loop: Loop, child: int) -> None:
         """Serve from now on; `child` is our own child, which stands for the agent."""
         self._desk.family.keepers = (child, parent_and_group(self.agent)[0]) if child != self.agent else ()
+        self._loop = loop
         if self._wall is not None:
+            self._wall.box.network = self.serve_network
             self._wall.start(loop, loop.drain)
-            if self._taken.dns:
-                self._serve_network(loop, self._wall)
 
     def follow_stop(self, child: int) -> None:
         """When the agent was stopped as a job is: stop as well, and go on with it (on SIGCHLD)."""
@@ -88,7 +89,11 @@ class Confined:
         if self._wall is not None:
             self._wall.close()
 
-    def _serve_network(self, loop: Loop, wall: Wall) -> None:
+    def serve_network(self) -> None:
+        """Serve names and connections; the agent's exec does not wait for it, but the first connection does."""
+        loop, wall = self._loop, self._wall
+        if wall is None or not self._taken.dns or wall.box.broker is not None:
+            return
         from agentbox.guard.kernel.broker import Broker, namespace_cookie
         from agentbox.guard.kernel.dns import DnsStub
         from agentbox.guard.kernel.synthetic import Synthetic

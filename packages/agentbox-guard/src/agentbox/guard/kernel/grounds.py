@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentbox.guard.runtimes._base import Launch
     from agentbox.policy import Policy
 
-_ALSO = ("/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc")
+_ALSO = ("/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/proc/sys/kernel/pid_max")
 """Configuration of programs that holds nothing of anybody: without it shells and git complain at their start."""
 
 
@@ -43,6 +43,7 @@ def widen(message: dict[str, Any], options: RunOptions, how: Launch, search: str
     message["installed"] = list(trees)
     message["system"] = [*dict.fromkeys([*there, *(os.path.realpath(path) for path in there)]), *trees, *code]
     message["readable"] = [*message["readable"], *message["system"]]
+    message["contained"] = "seccomp" in names
     message["loopback_ruled"] = loopback_ruled(policy)
     message["layers"] = names
     message["programs"] = programs

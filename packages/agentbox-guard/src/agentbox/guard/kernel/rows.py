@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 
-from agentbox.guard.kernel.bpf import ENOSYS, ERRNO, NOTIFY, Row, Test
+from agentbox.guard.kernel.bpf import ALLOW, ENOSYS, ERRNO, NOTIFY, Row, Test
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16  # <linux/socket.h>, Linux 1.0 to 2.2
 SOCK_STREAM, SOCK_DGRAM = 1, 2  # <linux/net.h>
@@ -18,6 +18,7 @@ IP_PROTOCOLS = (0, 6, 17)
 MSG_FASTOPEN = 0x20000000  # <linux/socket.h>, Linux 3.5: a send that connects
 SOL_SOCKET, SO_PEERCRED = 1, 17  # <asm-generic/socket.h>
 
+O_PATH = 0o10000000  # <asm-generic/fcntl.h>, Linux 2.6.39
 NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 """CLONE_NEWCGROUP, UTS, IPC, USER, PID, NET and NS, <linux/sched.h>."""
 NEW_TIME = 0x80
@@ -86,6 +87,10 @@ FILES = (
 def rows(*, netns: bool, pidns: bool, ipcns: bool = False, listen: bool = False) -> tuple[Row, ...]:
     """The filter for a run with or without its own network, process and IPC namespaces; `listen`: it needs a rule."""
     made = [
+        # An O_PATH descriptor tells nothing but what stat(2) tells, and what it is used for is decided then. It could not
+        # be handed over either: SECCOMP_IOCTL_NOTIF_ADDFD takes no such descriptor.
+        Row("open", ALLOW, Test(1, (O_PATH,), mask=O_PATH)),
+        Row("openat", ALLOW, Test(2, (O_PATH,), mask=O_PATH)),
         *(Row(name, NOTIFY) for name in (*FILES, "execve", "execveat", "connect", "bind")),
         *_terminal_and_process(),
         *_sockets(),

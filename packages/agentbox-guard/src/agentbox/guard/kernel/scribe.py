@@ -10,7 +10,7 @@ from agentbox.guard.session import Denial, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from agentbox.guard.connections import Processes
@@ -67,9 +67,9 @@ def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 class Scribe:
-    """Writes to the session. `observing`: nothing is refused, and denials say so."""
+    """Writes to the session, which `begin` starts if it has not been. `observing`: nothing is refused, and denials say so."""
 
-    __slots__ = ("_announced", "_once", "_private", "_processes", "_session", "observing", "reads")
+    __slots__ = ("_announced", "_begin", "_once", "_private", "_processes", "_session", "observing", "reads")
 
     def __init__(
         self,
@@ -80,8 +80,10 @@ class Scribe:
         *,
         observing: bool,
         reads: bool,
+        begin: Callable[[], None],
     ) -> None:
         self._session = session
+        self._begin = begin
         self._processes = processes
         self._announced = announced
         self._private = private
@@ -105,6 +107,7 @@ class Scribe:
             return
         if op in ("fs.read", "fs.list") and not self.reads:
             return
+        self._begin()
         self._session.observe(self._event(pid, op, args))
 
     def announced(self, pid: int, op: str, args: dict[str, Any]) -> bool:
@@ -115,6 +118,7 @@ class Scribe:
         """A refused act; returns whether it is really refused."""
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
+        self._begin()
         self._session.deny(self._event(pid, op, self.shown(args)), denial)
         return denial.enforced
 
@@ -130,6 +134,7 @@ class Scribe:
 
     def flush(self) -> None:
         """Have all of it written, before an answer that lets something happen outside."""
+        self._begin()
         self._session.flush()
 
     def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:

@@ -41,7 +41,8 @@ class Box:
 
     __slots__ = (
         "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "landlock", "lineage", "listener",
-        "memory", "netns", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
+        "memory",
+        "netns", "network", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,8 @@ class Box:
         self.own_loopback = own_loopback
         self.broker = broker
         self.traffic = traffic
+        self.network: Callable[[], None] = lambda: None
+        """Has `broker` made, where there is to be one."""
         self.datagrams = False
         self.peers: dict[int, int] = {}
         """Processes in whose name a short-lived child has made a connection, by that child's number."""

@@ -49,12 +49,12 @@ def _error(code: int) -> OSError:
 # --- names ---
 
 
-def _leaf(box: Box, call: Call, address: int, base: int) -> Found:
-    """The folder and name that a call acts on. Raises what the kernel would say to a path without a last name."""
+def _leaf(box: Box, call: Call, address: int, base: int, otherwise: int = errno.EBUSY) -> Found:
+    """The folder and name that a call acts on; `otherwise` is the errno for a path without a last name of its own."""
     found = box.tree.parent(call.pid, box.memory.text(call.pid, address), base)
     if found.leaf.rstrip(b"/") in (b"", b".", b".."):
         found.close()
-        raise _error(errno.EBUSY)
+        raise _error(otherwise)
     return found
 
 
@@ -67,7 +67,7 @@ def _state(found: Found) -> os.stat_result | None:
 
 def _make(box: Box, call: Call, op: str, address: int, base: int, make: Callable[[Found], None]) -> None:
     """A new name: mkdir, mknod."""
-    found = _leaf(box, call, address, base)
+    found = _leaf(box, call, address, base, errno.EEXIST)
     try:
         if _state(found) is not None:
             raise _error(errno.EEXIST)
@@ -115,7 +115,7 @@ def _mknod(box: Box, call: Call, base: int, address: int, mode: int) -> None:
 
 def _symlink(box: Box, call: Call, target: int, base: int, address: int) -> None:
     text = box.memory.text(call.pid, target)
-    found = _leaf(box, call, address, base)
+    found = _leaf(box, call, address, base, errno.EEXIST)
     try:
         if _state(found) is not None:
             raise _error(errno.EEXIST)
@@ -129,7 +129,7 @@ def _symlink(box: Box, call: Call, target: int, base: int, address: int) -> None
 
 
 def _remove(box: Box, call: Call, base: int, address: int, folder: bool) -> None:
-    found = _leaf(box, call, address, base)
+    found = _leaf(box, call, address, base, errno.EINVAL if folder else errno.EISDIR)
     try:
         if _state(found) is None:
             raise _error(errno.ENOENT)
@@ -212,7 +212,7 @@ def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int
         source = box.tree.find(call.pid, path, old_base, follow=bool(flags & AT_SYMLINK_FOLLOW))
     target = None
     try:
-        target = _leaf(box, call, new, new_base)
+        target = _leaf(box, call, new, new_base, errno.EEXIST)
         if _state(target) is not None:
             raise _error(errno.EEXIST)
         own = box.ids(call).inner

@@ -82,6 +82,8 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
         denial: Denial | None = Denial("exec", " ".join([found.text, *words[1:]])[:400], NO_FILE)
     else:
         denial = problem(box, pid, found.text, words)
+        if denial is not None and _is_named(box, call, found, path, words):
+            denial = None
     if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
         raise refused()
     fd, found.fd = found.fd, -1
@@ -108,6 +110,21 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
         done(outcome)
     else:
         box.jobs.run(work, done)
+
+
+def _is_named(box: Box, call: Call, found: Found, path: bytes, argv: list[str]) -> bool:
+    """True if a rule names the very path that was asked for, and that and what it leads to are the run's to write.
+
+    A program that is built or installed during the run may be a link, of which the rule could not know.
+    """
+    try:
+        written = os.path.normpath(os.fsdecode(box.tree.absolute(call.pid, path, AT_FDCWD)))
+    except OSError:
+        return False
+    policy = box.desk.policy
+    decision = policy.decide("exec", written, argv)
+    named = decision.rule is not None and decision.allowed and decision.rule.form["match"] == "path"
+    return named and policy.is_writable(written) and policy.is_writable(found.text)
 
 
 def open_parent(pid: int) -> int:

@@ -74,21 +74,14 @@ def _openat2(box: Box, call: Call, name: str) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     flags, mode, resolve = struct.unpack("=3Q", box.memory.block(call.pid, how, 24))
     # Walks with conditions are left to the programs' own way of doing without openat2 (Linux before 5.6).
-    if size > 24 or resolve or flags >> 32:
+    # A descriptor that is only a reference (O_PATH) cannot be handed over, and memory may change if the kernel goes on.
+    if size > 24 or resolve or flags >> 32 or flags & os.O_PATH:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     _serve(box, call, Request(path, base & 0xFFFFFFFF, flags, mode & 0o7777))
 
 
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
-    if flags & os.O_PATH:
-        found = box.tree.find(call.pid, request.path, request.base, follow=not flags & os.O_NOFOLLOW)
-        try:
-            _check_kind(found, flags)
-            box.listener.give(call, found.fd, bool(flags & os.O_CLOEXEC))
-        finally:
-            found.close()
-        return
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
     for _ in range(_TRIES):
@@ -107,11 +100,6 @@ def _serve(box: Box, call: Call, request: Request) -> None:
         finally:
             found.close()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-
-
-def _check_kind(found: Found, flags: int) -> None:
-    if flags & os.O_DIRECTORY and not stat.S_ISDIR(os.fstat(found.fd).st_mode):
-        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
 def _create(box: Box, call: Call, request: Request, found: Found) -> bool:

@@ -6,8 +6,8 @@ here.
 
 from __future__ import annotations
 
+import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import os
-import socket
 import struct
 
 from agentbox.guard.kernel.traps._base import Box, number

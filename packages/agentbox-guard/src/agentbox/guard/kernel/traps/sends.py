@@ -6,9 +6,9 @@ supervisor sends copies itself.
 
 from __future__ import annotations
 
+import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import errno
 import os
-import socket
 import struct
 
 from agentbox.guard.kernel import _syscalls, memory, rows
@@ -134,6 +134,7 @@ def _send(
     passed: list[int] | None = None,
     value: int | None = None,
 ) -> None:
+    box.network()
     fd = box.duplicate(call, place)
     twin = socket.socket(fileno=os.dup(fd))
     try:

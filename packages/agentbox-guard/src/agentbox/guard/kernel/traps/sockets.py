@@ -6,9 +6,9 @@ network go through the broker.
 
 from __future__ import annotations
 
+import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import errno
 import os
-import socket
 import struct
 
 from agentbox.guard.decisions import DECIDERS
@@ -89,6 +89,7 @@ def _connect(box: Box, call: Call, name: str) -> None:
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
+    box.network()
     twin = socket.socket(fileno=os.dup(fd))
     try:
         family, kind = int(twin.family), int(twin.type) & 0xF
@@ -202,8 +203,11 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         "net.connect", pid, address, kind=kind, family=family, nonblocking=nonblocking, template=fd
     )
     answer = box.broker.judge(request)
-    if answer.denial is not None and box.scribe.deny(pid, "net.connect", dict(answer.args), answer.denial):
-        if answer.action == broker.DENY:
+    if answer.denial is not None:
+        # Once for an address: the C library connects datagram sockets only to sort addresses (RFC 6724).
+        said = f"net.connect {kind} {answer.args['address']} {answer.args['port']}"
+        deny = box.scribe.deny if kind == socket.SOCK_STREAM else _once(box, said)
+        if deny(pid, "net.connect", dict(answer.args), answer.denial) and answer.action == broker.DENY:
             raise refused()
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
@@ -211,6 +215,10 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
         return
     box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer))
+
+
+def _once(box: Box, said: str) -> Callable[..., bool]:
+    return lambda pid, op, args, denial: box.scribe.deny_once(pid, op, said, args, denial)
 
 
 def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
