@@ -12,6 +12,8 @@ from pathlib import Path
 
 from agentbox.cli import exitcodes, help
 from agentbox.cli.commands import NAMES, load
+from agentbox.guard.kernel.holds import HOLDS, NEEDS, UNHELD
+from agentbox.policy import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>.+?) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -23,6 +25,21 @@ def exit_table() -> str:
     return "\n".join(["| status | given by | meaning |", "|---|---|---|", *rows, ""])
 
 
+def layers() -> str:
+    """What each layer needs, and one section per rule kind: who holds what, and what nobody holds."""
+    rows = [f"| {name} | {needs} |" for name, needs in NEEDS.items()]
+    lines = ["| layer | needs |", "|---|---|", *rows, ""]
+    for kind in KINDS:
+        lines += [f"## {kind}", "", "| held by | what |", "|---|---|"]
+        lines += [f"| {_label(name)} | {text} |" for name, text in HOLDS[kind].items()]
+        lines += [f"| **NOT enforced** | {UNHELD[kind]} |", ""]
+    return "\n".join(lines)
+
+
+def _label(name: str) -> str:
+    return f"{name} (unverified)" if name == "seatbelt" else name
+
+
 def commands() -> str:
     """One section per subcommand, with its help."""
     return "\n".join(f"## agentbox {name}\n\n```\n{help.command(load(name))}\n```\n" for name in NAMES)
@@ -32,6 +49,7 @@ BLOCKS = {
     "agentbox --help": lambda: f"```\n{help.overview()}\n```\n",
     "exit statuses": exit_table,
     "commands": commands,
+    "layers": layers,
 }
 
 

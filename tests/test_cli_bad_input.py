@@ -46,8 +46,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "no command given, expected one of init, run, show, verify, replay (see agentbox --help)"),
-        (("rnu",), "unknown command 'rnu', expected one of init, run, show, verify, replay (did you mean run?)"),
+        ((), "no command given, expected one of init, run, show, verify, replay, doctor (see agentbox --help)"),
+        (("rnu",), "unknown command 'rnu', expected one of init, run, show, verify, replay, doctor (did you mean run?)"),
         (("--verison",), "unknown option '--verison' (see agentbox --help)"),
         (("help", "rnu"), "no help on 'rnu' (did you mean run?)"),
         (("run",), "run: no command to run (put it behind --, for example: agentbox run -- python agent.py)"),
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
         (("verify", "--head"), "verify: option --head needs a value (write it as --head HEX)"),
         (
             ("\x1b[31mred",),
-            "unknown command '\\x1b[31mred', expected one of init, run, show, verify, replay (see agentbox --help)",
+            "unknown command '\\x1b[31mred', expected one of init, run, show, verify, replay, doctor (see agentbox --help)",
         ),
     ],
 )

@@ -30,7 +30,7 @@ TABLE: tuple[tuple[int, str, str], ...] = (
     (USAGE, "all", "the command line is wrong"),
     (BAD_POLICY, "run, replay", "the policy does not parse"),
     (NO_INPUT, "all", "a file that was named (policy, trace) does not exist or cannot be read"),
-    (UNAVAILABLE, "run, replay", "this machine or this command cannot be confined as asked; nothing was run"),
+    (UNAVAILABLE, "run, replay, doctor", "this machine or this command cannot be confined as asked; nothing was run"),
     (INTERNAL, "all", "the guard failed, or a defect in agentbox; the agent was ended"),
     (CANNOT_CREATE, "run, init", "the trace or the policy cannot be created"),
     (TRACE_IO, "run, show", "writing failed, for example on a full disk; the agent was ended"),

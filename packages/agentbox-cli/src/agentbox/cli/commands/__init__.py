@@ -15,6 +15,7 @@ NAMES = (
     "show",
     "verify",
     "replay",
+    "doctor",
 )
 
 
