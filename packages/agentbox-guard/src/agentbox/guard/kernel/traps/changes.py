@@ -252,7 +252,8 @@ def _change(box: Box, call: Call, op: str, found: Found, act: Callable[[bytes], 
         elif found.no_name:
             judged = Denial("write", found.text, NO_NAME)
         else:
-            judged = box.judge.judge("write", found.text, box.ids(call).inner)
+            ask = box.judge.protection.reason if op == "fs.truncate" else box.judge.protection.removal_reason
+            judged = box.judge.named(found.text, box.ids(call).inner, _reason(ask, found.text))
             if type(judged) is int and problem:
                 judged = Denial("write", found.text, problem)
         _do(box, call, op, {"path": found.text}, (judged,), lambda: act(_FD % found.fd))
