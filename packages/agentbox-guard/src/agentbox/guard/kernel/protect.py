@@ -61,8 +61,8 @@ class Protection:
         return self._place(path)[1] == protected.CONFIG_REASON
 
     def removal_reason(self, path: str) -> str:
-        """The same as `reason` for removing, and for changing mode, owner or times: configuration may go, and `git init`
-        finds out by its mode whether the file system keeps modes.
+        """The same as `reason` for removing, and for changing mode, owner or times: configuration may go, and by its
+        mode `git init` finds out whether the file system keeps modes.
         """
         why = self._place(path)[1]
         return "" if why in ("", protected.CONFIG_REASON) else why + protected.BUILTIN
