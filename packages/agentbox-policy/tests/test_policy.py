@@ -59,6 +59,21 @@ def fault(text: str) -> PolicyError:
             "did you mean `write: ./b`? Put a path of that name in double quotes",
         ),
         (
+            "read: ./x ./y",
+            "agentbox.policy:1: got ./x ./y as one value of read:",
+            "rules are separated by commas: `read: ./x, ./y`; a name with such characters goes in double quotes",
+        ),
+        (
+            "read: ./x; write: ./y",
+            "agentbox.policy:1: got ./x; write: ./y as one value of read:",
+            "rules are separated by commas: `read: ./x, write: ./y`; a name with such characters goes in double quotes",
+        ),
+        (
+            "read: ./a write ./b ;",
+            "agentbox.policy:1: got ./a write ./b ; as one value of read:",
+            "rules are separated by commas: `read: ./a, write: ./b`; a name with such characters goes in double quotes",
+        ),
+        (
             "",
             "agentbox.policy: got no rule, expected at least one",
             "write one rule a line, such as `read: ./data`, or start from `agentbox init`",
@@ -187,6 +202,22 @@ def test_files_that_cannot_be_executed_are_not_programs(tmp_path):
     assert decision.reason == "the program of policy:1 was not found at start"
 
 
+def test_rules_that_name_nothing(tmp_path):
+    """Reads and programs that are not there are told; what is there, or may be made by the agent, is not."""
+    (tmp_path / "data").mkdir()
+    text = (
+        "read: ./data, ./daat, ./nowhere/**/*.py, ./data/*.none, ./out/later\n"
+        "write: ./out\nexec: gti status, sh, ./tool, ./out/built, *\nnet: nosuch.example\nenv: NOSUCH\n"
+    )
+    policy = parse(text, name="agentbox.policy", cwd=str(tmp_path), search="/usr/bin:/bin")
+    assert [f"{rule.where}: {rule}: {reason}" for rule, reason in policy.absent()] == [
+        "agentbox.policy:1: read: ./daat: nothing is there",
+        "agentbox.policy:1: read: ./nowhere/**/*.py: nothing is there",
+        "agentbox.policy:3: exec: gti status: no such program in PATH outside of the write roots",
+        "agentbox.policy:3: exec: ./tool: nothing is there",
+    ]
+
+
 def test_write_roots_and_the_folders_they_need(tmp_path):
     """Missing folders are told apart from missing files by the name and the slash at the end."""
     (tmp_path / "have.d").mkdir()
@@ -200,7 +231,8 @@ def test_write_roots_and_the_folders_they_need(tmp_path):
     names = ("new", "made/report.json", "v1.2", "have.d", "have", ".cache", "src/Makefile", "x*", "bin")
     assert policy.write_roots() == tuple(f"{root}/{name}" for name in names)
     assert policy.write_folders() == tuple(
-        os.path.normpath(f"{root}/{name}") for name in ("new", "made", "v1.2", "have.d", ".", "logs", ".cache", "src", "x*")
+        os.path.normpath(f"{root}/{name}")
+        for name in ("new", "made", "v1.2", "have.d", ".", "logs", ".cache", "src", "x*")
     )
 
 

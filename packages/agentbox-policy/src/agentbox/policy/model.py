@@ -163,6 +163,14 @@ class Policy:
         fix = kind.fix(self, target) or None
         return Decision(False, key, kind.show(target), rule=near, reason=reason, fix=fix, policy_name=self.name)
 
+    def absent(self) -> tuple[tuple[Rule, str], ...]:
+        """The rules that name nothing that exists now, each with a clause that says so: most often a typo.
+
+        What a write rule covers may come into being in the run, and is left out.
+        """
+        found = ((rule, KINDS[rule.key].absent(self, rule.form)) for rule in self.rules)
+        return tuple((rule, reason) for rule, reason in found if reason)
+
     def is_writable(self, path: str) -> bool:
         """Whether a write rule covers the resolved `path`."""
         return path_decide("write", path, self.paths) >= 0
@@ -186,7 +194,9 @@ class Policy:
         folders = []
         for rule in self.rules_of(("write",)):
             root = rule.form["root"]
-            is_file = rule.form["glob"] is None and (not isdir(root) if lexists(root) else _names_file(root, rule.value))
+            is_file = rule.form["glob"] is None and (
+                not isdir(root) if lexists(root) else _names_file(root, rule.value)
+            )
             folders.append(dirname(root) if is_file else root)
         return tuple(dict.fromkeys(folders))
 

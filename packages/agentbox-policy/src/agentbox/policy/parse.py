@@ -17,6 +17,8 @@ from agentbox.policy.rules._base import Scope
 LARGEST = 1 << 20
 """Bytes in a policy file; more is not a policy."""
 
+PATH_STARTS = ("./", "../", "/", "~/")
+
 EMPTY_HINT = "write one rule a line, such as `read: ./data`, or start from `agentbox init`"
 
 
@@ -158,7 +160,27 @@ def _value(item: str, key: str) -> Value:
                 code="bad-character",
                 hint="use an ordinary space",
             )
+    if _reads_as_two(value, key):
+        from agentbox.policy.suggest import two_rules
+
+        raise two_rules(value, key)
     return value
+
+
+def _reads_as_two(value: Value, key: str) -> bool:
+    """Whether a second rule was probably meant within a value; in double quotes all of it is one name."""
+    is_path = key in ("read", "write") or value.plain.startswith("unix:/")
+    for count, (word, quoted) in enumerate(value.words):
+        if quoted:
+            continue
+        head, colon, rest = word.partition(":")
+        if colon and (head in KINDS or head == ALIAS) and (rest == "" or (count and is_path)):
+            return True
+        if is_path and (";" in word or (count and word.startswith(PATH_STARTS))):
+            return True
+        if word.endswith(";") and word != ";":
+            return True
+    return False
 
 
 def _leading_key(item: str, alias: bool) -> tuple[str, str]:

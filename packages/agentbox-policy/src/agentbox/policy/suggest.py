@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agentbox.policy.lexer import Value
+
 SYNONYMS = {
     "connect": "net",
     "command": "exec",
@@ -107,3 +109,23 @@ def missed_key(item: str, current: str, alias: bool) -> PolicyError | None:
         return None
     hint = f"did you mean `{meant}: {rest.strip()}`? Put a path of that name in double quotes"
     return PolicyError(f"got {item} as a path of {current}:", code="syntax", hint=hint)
+
+
+def two_rules(value: Value, key: str) -> PolicyError:
+    """What to say of a value of `key:` that reads as several rules without a comma between them."""
+    items: list[list[str]] = [[]]
+    for word in (value.text if key == "exec" else value.text.replace(";", "; ")).split():
+        if word in KINDS and key != "exec" and items[-1]:
+            word += ":"
+        named = word.partition(":")[0] in KINDS and ":" in word
+        is_path = key != "exec" and word.startswith(("./", "../", "/", "~/"))
+        if items[-1] and (named or (is_path and not items[-1][-1].endswith(":"))):
+            items.append([])
+        if word != ";":
+            items[-1].append(word.rstrip(";"))
+        if word.endswith(";"):
+            items.append([])
+    meant = ", ".join(" ".join(words) for words in items if words).removeprefix(f"{key}: ")
+    hint = "rules are separated by commas" + ("" if value.quoted else f": `{key}: {meant}`")
+    hint += "; a name with such characters goes in double quotes"
+    return PolicyError(f"got {value.text[:80]} as one value of {key}:", code="syntax", hint=hint)

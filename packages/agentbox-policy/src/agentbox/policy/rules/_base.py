@@ -6,6 +6,8 @@ Never holds a decision of its own: matching is the forms' business, so that othe
 
 from __future__ import annotations
 
+import os
+
 from agentbox.policy.errors import PolicyError
 
 TYPE_CHECKING = False
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
     Form = dict[str, Any]
     """The compiled members of a rule, as they stand in the normal form."""
+
+
+NOTHING = "nothing is there"
+"""What is said of a rule whose path does not exist."""
 
 
 class Scope:
@@ -59,6 +65,10 @@ class Kind:
         """Finish a form once every rule of the policy is known; `writable` tells whether a write rule covers a path."""
         return form
 
+    def absent(self, policy: Policy, form: Form) -> str:
+        """Why a rule names nothing that exists, nor the agent can make: most often a typo; "" when it does."""
+        return ""
+
     def restore(self, members: Form) -> Form:
         """The form out of a normal form. Raises `PolicyError` when a member is missing, unknown or of a wrong type."""
         known = dict(self.members)
@@ -91,6 +101,17 @@ class Kind:
     def fix(self, policy: Policy, target: Any) -> str:
         """The policy line that would allow the target, or "" if there is none."""
         raise NotImplementedError
+
+
+def is_missing(policy: Policy, path: str) -> bool:
+    """Whether nothing is at a rule's resolved path, and the agent cannot put something there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return not policy.is_writable(path)
+    except (OSError, ValueError):
+        pass  # it cannot be told
+    return False
 
 
 def arity(given: tuple[object, ...], *counts: int) -> None:

@@ -14,7 +14,7 @@ from agentbox.policy import place
 from agentbox.policy.errors import PolicyError
 from agentbox.policy.forms.command import base_name, command_matches, is_multi_call, program_matches
 from agentbox.policy.forms.path import path_fix, quoted
-from agentbox.policy.rules._base import Kind, Scope, Unusable, arity
+from agentbox.policy.rules._base import NOTHING, Kind, Scope, Unusable, arity, is_missing
 from agentbox.policy.rules._files import plain_path
 
 TYPE_CHECKING = False
@@ -69,6 +69,11 @@ class Exec(Kind):
         if form["match"] == "name":
             form["file"] = find_program(form["program"], scope.search, writable)
         return form
+
+    def absent(self, policy: Policy, form: Form) -> str:
+        if form["match"] == "name" and form["file"] is None:
+            return "no such program in PATH outside of the write roots"
+        return NOTHING if form["match"] == "path" and is_missing(policy, form["file"]) else ""
 
     def restore(self, members: Form) -> Form:
         form = super().restore(members)

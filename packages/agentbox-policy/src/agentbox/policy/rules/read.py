@@ -5,7 +5,13 @@ Never allows a change of anything.
 
 from __future__ import annotations
 
+from agentbox.policy.rules._base import NOTHING, is_missing
 from agentbox.policy.rules._files import Files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.policy.model import Policy
+    from agentbox.policy.rules._base import Form
 
 
 class Read(Files):
@@ -19,3 +25,6 @@ class Read(Files):
         "# The agent's script itself is readable; modules of its own beside it need a rule:",
         "# read: ./src/**/*.py",
     )
+
+    def absent(self, policy: Policy, form: Form) -> str:
+        return NOTHING if is_missing(policy, form["root"]) else ""
