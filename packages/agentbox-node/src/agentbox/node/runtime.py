@@ -31,6 +31,8 @@ SHIM = os.path.join(os.path.dirname(os.path.realpath(__file__)), "js", "shim.cjs
 _NODES = frozenset(("node", "nodejs"))
 _OTHERS = frozenset(("deno", "bun", "bunx"))
 _HEAD = 256  # bytes of a `#!` line that the kernel reads (execve(2))
+_V1_LIMITS = ("soft_limit_in_bytes", "limit_in_bytes")
+_V2_LIMITS = ("memory.max", "memory.high", "cpu.max")
 _DEPTH = 4  # scripts whose interpreter is a script in turn: the kernel allows five levels (execve(2))
 
 
@@ -89,7 +91,7 @@ class NodeRuntime:
             arms=not line.ends,
         )
         launch.extra = found.variables
-        launch.readable = _packages(os.path.dirname(script) or command.cwd, found.file, command.write_roots)
+        launch.readable = _memory_limits() + _packages(os.path.dirname(script) or command.cwd, found.file, command.write_roots)
         return launch
 
     def variables(self, hash_seed: int) -> dict[str, str]:
@@ -224,6 +226,24 @@ def _packages(folder: str, node: str, write_roots: Sequence[str]) -> list[str]:
         folder = above
     real = dict.fromkeys(os.path.realpath(path) for path in found if os.path.isdir(path))
     return [path for path in real if not any(_overlap(path, root) for root in write_roots)]
+
+
+def _memory_limits() -> list[str]:
+    """The files that say how much memory this process may use, which Node reads when it starts (libuv's
+    uv_get_constrained_memory; cgroups(7)): those of its own groups, and of the root.
+    """
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            groups = [line.rstrip("\n").split(":", 2)[1:] for line in file]
+    except (OSError, ValueError):
+        return []
+    found = [f"/sys/fs/cgroup/memory/memory.{name}" for name in _V1_LIMITS]
+    for controllers, path in groups:
+        if not controllers:
+            found += [os.path.join("/sys/fs/cgroup", path.lstrip("/"), name) for name in _V2_LIMITS]
+        elif "memory" in controllers.split(","):
+            found += [os.path.join("/sys/fs/cgroup/memory", path.lstrip("/"), f"memory.{name}") for name in _V1_LIMITS]
+    return [path for path in found if os.path.isfile(path)]
 
 
 def _overlap(path: str, root: str) -> bool:

@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agentbox.guard.runtimes._base import Guest
+
 
 class ReplayOptions:
     """One replay: which command, under which policy, against which trace.
@@ -16,10 +18,13 @@ class ReplayOptions:
     `argv` is the command (not empty), started in `cwd` (absolute; None: the present one). `policy_path` None takes
     the policy text from the trace. `allow_unsealed` accepts a trace without its last line. With `json` the outcome is
     one JSON line. `say` takes one message line, without the `agentbox:` prefix (None: standard error). `environ` is the
-    user's environment (None: the process's own); `layers` is as for `agentbox run`.
+    user's environment (None: the process's own); `layers` is as for `agentbox run`. `runtimes` are interpreters beyond the
+    guard's own, as for `RunOptions`.
     """
 
-    __slots__ = ("allow_unsealed", "argv", "cwd", "environ", "json", "layers", "policy_path", "say", "trace_path")
+    __slots__ = (
+        "allow_unsealed", "argv", "cwd", "environ", "json", "layers", "policy_path", "runtimes", "say", "trace_path",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -33,6 +38,7 @@ class ReplayOptions:
         say: Callable[[str], None] | None = None,
         environ: Mapping[str, str] | None = None,
         layers: str = "auto",
+        runtimes: Sequence[Guest] = (),
     ) -> None:
         self.argv = list(argv)
         self.trace_path = trace_path
@@ -43,3 +49,4 @@ class ReplayOptions:
         self.say = say
         self.environ = environ
         self.layers = layers
+        self.runtimes = tuple(runtimes)

@@ -48,6 +48,7 @@ def replay(options: ReplayOptions) -> int:
                 trace=options.trace_path,
                 say=say,
                 layers=options.layers,
+                runtimes=options.runtimes,
                 hash_seed=_hash_seed(recording),
                 create_roots=False,
                 environ=options.environ,

@@ -13,6 +13,7 @@ from agentbox.cli.options import Option, Parsed
 
 
 def run(parsed: Parsed) -> int:
+    from agentbox.node import RUNTIME
     from agentbox.replay import ReplayOptions, replay
 
     policy = parsed.text("policy")
@@ -27,6 +28,7 @@ def run(parsed: Parsed) -> int:
             json=parsed.switch("json"),
             say=output.message,
             layers=parsed.text("layers"),
+            runtimes=(RUNTIME,),
         )
     )
 

@@ -250,7 +250,9 @@ module.exports = function makeSdk(kit) {
   const effects = { __proto__: null, readText, readBytes, writeText, writeBytes: write, get, request, run, now, random };
   const box = {};
   const promises = {};
-  for (const name of p.keys(effects)) {
+  const names = p.keys(effects);
+  for (let i = 0; i < names.length; i += 1) {
+    const name = names[i];
     const isRequest = name === 'get' || name === 'request';
     promises[name] = promised(effects[name], name);
     box[name] = isRequest ? promises[name] : waiting(effects[name], name);

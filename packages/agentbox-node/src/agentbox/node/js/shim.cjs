@@ -21,12 +21,16 @@ function fail(why) {
   makeEnd(process, isMainThread)();
 }
 
-/** Run one of our own files without leaving it in the module cache, where the agent could pick up what it holds. */
+const { compileFunction } = require('vm');
+const { readFileSync } = require('fs');
+
+/** Run one of our own files without leaving it in the module cache, where the agent could pick up what it holds.
+ *  Most are read only when they are needed, with functions that were taken before the agent's code. */
 function part(name) {
   const path = `${__dirname}/${name}.cjs`;
-  const module = { exports: {} };
-  require('vm').compileFunction(require('fs').readFileSync(path, 'utf8'), ['module', 'exports'], { filename: path })(module, module.exports);
-  return module.exports;
+  const made = { exports: {} };
+  compileFunction(readFileSync(path, 'utf8'), ['module', 'exports'], { filename: path })(made, made.exports);
+  return made.exports;
 }
 
 /** The raw functions that the guard itself works with, taken before they are replaced. */
@@ -65,7 +69,7 @@ function watchLoads(kit) {
   const { p } = kit;
   const list = process.moduleLoadList;
   const waiting = new p.Map();
-  const loaded = new p.Set(list);
+  const loaded = new p.Set([...list, 'process', 'Module']);
   p.setPrototypeOf(list, new p.Proxy(Array.prototype, {
     __proto__: null,
     set(target, key, value, receiver) {
@@ -113,10 +117,9 @@ function watchLoads(kit) {
 function makeKit(p) {
   const fs = require('fs');
   const url = require('url');
-  const util = require('util');
   const { Buffer } = require('buffer');
-  const { errno } = require('os').constants;
   const { binding, getBuiltinModule, cwd, nextTick } = process;
+  const { errno, signals } = binding.call(process, 'constants').os;
   const byNumber = [];
   for (const name of Object.keys(errno)) if (!['EWOULDBLOCK', 'EOPNOTSUPP'].includes(name)) byNumber.push([errno[name], name]);
   const hrefOf = p.uncurry(Object.getOwnPropertyDescriptor(URL.prototype, 'href').get);
@@ -137,7 +140,7 @@ function makeKit(p) {
     env: process.env,
     constants: p.freeze({ __proto__: null, ...fs.constants }),
     errnoNames: byNumber,
-    SIGUSR1: require('os').constants.signals.SIGUSR1,
+    SIGUSR1: signals.SIGUSR1,
     URL,
     hrefOf,
     isURL(value) {
@@ -151,7 +154,6 @@ function makeKit(p) {
     decodeURI: (text) => { try { return decodeURIComponent_(text); } catch { return text; } },
     fileURLToPath: url.fileURLToPath,
     writeFileSync: fs.writeFileSync,
-    inspect: util.inspect,
     buffers: p.freeze({
       __proto__: null,
       bufferFrom: (text) => bufferFrom(text, 'utf8'),
@@ -160,7 +162,7 @@ function makeKit(p) {
       utf8Of: (buffer) => encodings.utf8(buffer, 0, buffer.length),
     }),
     makeChannel: part('channel'),
-    makeSha256: part('sha256'),
+    makeSha256: (...args) => part('sha256')(...args),
     isHarmlessOption: part('options')(p),
     lastRefusal: undefined,
   };
@@ -196,21 +198,31 @@ function ownFiles() {
   return found;
 }
 
+/** Install the hooks of the table: those of what is loaded now at once, the others when Node loads what they are for. */
 function install(kit, onLoad) {
-  for (const file of part('hooks/index')) {
-    const hook = part(`hooks/${file}`);
-    for (const name of Array.isArray(hook.when) ? hook.when : [hook.when]) {
-      if (name === 'process') hook.install(kit, process, name);
-      else if (name === 'Module') hook.install(kit, module.constructor, name);
-      else if (name.startsWith('Internal Binding ')) onLoad(name, () => hook.install(kit, kit.binding(name.slice(17)), name));
-      else onLoad(name, () => hook.install(kit, kit.builtin(builtinName(name)), name));
+  for (const [file, ...names] of part('hooks/index')) {
+    let hook;
+    for (const name of names) {
+      onLoad(name, () => {
+        hook ??= part(`hooks/${file}`);
+        hook(kit, subject(kit, name), name);
+      });
     }
   }
 }
 
-function builtinName(note) {
-  const name = note.slice(13);
-  return ['sqlite', 'sea', 'test', 'ffi', 'vfs'].includes(name) ? `node:${name}` : name;
+/** What a hook is installed in: the exports of a module, a binding, or one of two objects that are always there. */
+function subject(kit, name) {
+  const { p } = kit;
+  if (name === 'process') return process;
+  if (name === 'Module') return module.constructor;
+  if (p.startsWith(name, 'Internal Binding ')) return kit.binding(p.slice(name, 17));
+  return kit.builtin(builtinName(p.slice(name, 13)));
+}
+
+/** Modules that have no name without `node:` (doc/api/modules.md). */
+function builtinName(name) {
+  return name === 'sqlite' || name === 'ffi' || name === 'vfs' ? `node:${name}` : name;
 }
 
 /** Threads that Node starts for itself (module.register): let through once, and only while that call runs. */
@@ -272,16 +284,23 @@ function arm() {
   kit.report = part('report')(kit, welcome);
   kit.digest = part('digest')(kit);
   kit.base = part('hooks/_base')(kit);
-  kit.calls = part('calls')(kit);
-  kit.starter = part('hooks/child_process').makeStarter(kit, welcome);
   kit.threads = makeThreads();
   makeHasher(kit);
-  const sdk = part('sdk')(kit);
+  lazily(kit, 'calls', () => part('calls')(kit));
+  const environment = { ...process.env };
+  lazily(kit, 'starter', () => part('starter')(kit, welcome, environment));
   install(kit, kit.onLoad = watchLoads(kit));
   if (!probe(kit)) return `node:fs of Node ${process.versions.node} does not use the bindings that the guard stands in`;
-  Object.defineProperty(globalThis, 'agentbox', { value: sdk, enumerable: false, configurable: false, writable: false });
+  let sdk;
+  Object.defineProperty(globalThis, 'agentbox', { get: () => sdk ??= part('sdk')(kit), enumerable: false, configurable: false });
   if (isMainThread) kit.channel.send(`{"t":"armed","thread":${threadId}}\n`);
   return '';
+}
+
+/** A part that is read when it is first used. */
+function lazily(kit, name, make) {
+  let made;
+  kit.p.defineProperty(kit, name, { __proto__: null, get: () => made ??= make() });
 }
 
 /** Which thread this is. Loading node:worker_threads takes a millisecond, which the main thread need not pay. */

@@ -1,6 +1,6 @@
 'use strict';
 // What hooks share: putting a checked function in a place where Node finds it, and handing a refusal to whoever asked.
-// A hook is a file that exports {when, install}: `when` names the built-in module or binding after whose loading `install(kit, exports)` runs.
+// A hook is a file of this folder that exports `install(kit, subject, name)`, and a row of index.cjs that says what it is installed in.
 
 module.exports = function makeBase(kit) {
   const { p } = kit;

@@ -4,9 +4,7 @@
 
 const UV_EAI_NONAME = -3008;
 
-exports.when = 'Internal Binding cares_wrap';
-
-exports.install = function install(kit, binding) {
+module.exports = function install(kit, binding) {
   const { p, report, channel } = kit;
   const { put, disguise, wrap } = kit.base;
   const { member } = channel;

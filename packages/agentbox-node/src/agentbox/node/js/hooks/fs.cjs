@@ -4,9 +4,7 @@
 
 const UNCLEAR = 'a path must be a text or bytes, without NUL, whose links do not lead in a circle';
 
-exports.when = 'Internal Binding fs';
-
-exports.install = function install(kit, binding) {
+module.exports = function install(kit, binding) {
   const { p, raw, paths, report, channel, decide, digest, form } = kit;
   const { put, disguise, takePath, wrap } = kit.base;
   const { member } = channel;
@@ -93,7 +91,17 @@ exports.install = function install(kit, binding) {
     const path = paths.resolve(text, true);
     if (path === null) return unclear('fs.write', 'write', facts);
     const mode = typeof flags === 'string' ? flags : p.mapGet(MODES, flags) ?? `0o${p.numberToString(flags, 8)}`;
-    return check('fs.write', 'write', path, `${member('path', decide.shown(path))},${member('flags', mode)}`, facts);
+    return check('fs.write', 'write', path, `${member('path', decide.shown(path))},${member('flags', mode)},${before(path)}`, facts);
+  }
+
+  /** What is there before a write: replay starts from it. */
+  function before(path) {
+    try {
+      const found = raw.lstat(paths.native(path), false, undefined, false);
+      return found === undefined ? '"absent":true' : `"size":${found[8]}`;
+    } catch {
+      return '"absent":true';
+    }
   }
 
   function checkOpen(text, flags, syscall) {

@@ -2,9 +2,7 @@
 // The few functions of node:fs that do not end in the fs binding: directories as streams, files as blobs, watchers.
 // Each is judged by the same checks as the rest; nothing here knows a rule.
 
-exports.when = 'NativeModule fs';
-
-exports.install = function install(kit, fs) {
+module.exports = function install(kit, fs) {
   const { p, files } = kit;
   const { publicPath, put, wrap, takePath } = kit.base;
 

@@ -4,9 +4,7 @@
 
 const REASON = 'a debugger reaches around the guard';
 
-exports.when = 'Internal Binding inspector';
-
-exports.install = function install(kit, binding) {
+module.exports = function install(kit, binding) {
   const names = ['Connection', 'MainThreadConnection', 'open', 'waitForDebugger', 'callAndPauseOnStart'];
   for (let i = 0; i < names.length; i += 1) kit.base.refuse(binding, names[i], 'node:inspector', REASON);
 };

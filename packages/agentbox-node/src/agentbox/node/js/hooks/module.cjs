@@ -2,9 +2,7 @@
 // node:module beside look-ups: the compile cache is written by native code, and loader hooks run in a thread of their own.
 // That thread arms itself as workers do; it copies this process's environment, so the guard's variables are put back first.
 
-exports.when = 'NativeModule module';
-
-exports.install = function install(kit, Module) {
+module.exports = function install(kit, Module) {
   const { p, files, paths, starter } = kit;
   const { put, disguise, wrap, publicPath } = kit.base;
 

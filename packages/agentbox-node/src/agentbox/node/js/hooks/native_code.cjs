@@ -4,11 +4,7 @@
 
 const ENGINE = 'an OpenSSL engine is native code, which no guard can follow';
 
-exports.when = [
-  'NativeModule crypto', 'NativeModule _tls_common', 'NativeModule tls', 'NativeModule trace_events', 'NativeModule ffi', 'NativeModule vfs', 'NativeModule os',
-];
-
-exports.install = function install(kit, exported, name) {
+module.exports = function install(kit, exported, name) {
   const { p } = kit;
   const { refuse, put, wrap } = kit.base;
 

@@ -4,9 +4,7 @@
 
 const UV_EACCES = -13;
 
-exports.when = ['Internal Binding tcp_wrap', 'Internal Binding pipe_wrap', 'Internal Binding udp_wrap'];
-
-exports.install = function install(kit, binding, name) {
+module.exports = function install(kit, binding, name) {
   const { p, report, decide, paths, form, channel } = kit;
   const { put, wrap, ownerOf, explainNext } = kit.base;
   const { member } = channel;

@@ -5,10 +5,8 @@
 const HARMLESS_BINDINGS = ['constants', 'natives', 'util', 'config', 'buffer', 'uv', 'async_wrap'];
 const SIGUSR1_REASON = 'it starts the debugger, which reaches around the guard';
 
-exports.when = 'process';
-
-exports.install = function install(kit, process) {
-  const { p, report, channel, decide, paths, files, starter, form } = kit;
+module.exports = function install(kit, process) {
+  const { p, report, channel, decide, paths, files } = kit;
   const { put, refuse, wrap, publicPath } = kit.base;
   const { member } = channel;
 
@@ -66,7 +64,7 @@ exports.install = function install(kit, process) {
     const source = env ?? kit.env;
     const names = p.keys(source);
     for (let i = 0; i < names.length; i += 1) p.push(pairs, `${names[i]}=${source[names[i]]}`);
-    const verdict = starter.judge(file, args, undefined, pairs);
+    const verdict = kit.starter.judge(file, args, undefined, pairs);
     if (verdict.missing) throw report.failure(`ENOENT: no such file or directory, execve '${file}'`, 2, { __proto__: null, syscall: 'execve' });
     if (verdict.error !== undefined) throw verdict.error;
     const complete = {};

@@ -2,9 +2,7 @@
 // Module look-ups: package.json files are read by native code, so what a look-up answers is judged before it is told.
 // Module sources themselves are read through the fs binding, where they are judged like any other file.
 
-exports.when = ['Module', 'NativeModule module'];
-
-exports.install = function install(kit, Module, when) {
+module.exports = function install(kit, Module, when) {
   const { p, files } = kit;
   const { wrap } = kit.base;
 

@@ -4,9 +4,7 @@
 
 const OPENS_FILES = ['ATTACH', 'VACUUM'];
 
-exports.when = 'NativeModule sqlite';
-
-exports.install = function install(kit, exported) {
+module.exports = function install(kit, exported) {
   const { p, paths, files, report } = kit;
   const { put, wrap, publicPath } = kit.base;
   const { DatabaseSync } = exported;

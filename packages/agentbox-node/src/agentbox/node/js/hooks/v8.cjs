@@ -4,9 +4,7 @@
 
 const FLAGS = /^--(?:no[-_])?(?:expose[-_]gc|max[-_](?:old|semi|new)[-_]space[-_]size(?:=\d+)?|stack[-_]size(?:=\d+)?|optimize[-_]for[-_]size|gc[-_]interval(?:=-?\d+)?)$/;
 
-exports.when = 'NativeModule v8';
-
-exports.install = function install(kit, v8) {
+module.exports = function install(kit, v8) {
   const { p, files, paths, report } = kit;
   const { wrap, publicPath } = kit.base;
   let count = 0;

@@ -2,9 +2,7 @@
 // node:wasi: a folder that is opened for WebAssembly is read and written by native code from then on.
 // So it must lie in a write root that holds nothing that agentbox protects.
 
-exports.when = 'NativeModule wasi';
-
-exports.install = function install(kit, exported) {
+module.exports = function install(kit, exported) {
   const { p, paths, decide, report, channel } = kit;
   const { put } = kit.base;
   const { WASI } = exported;

@@ -2,9 +2,7 @@
 // Threads: every worker starts with the guard's variables, whatever its own env and execArgv say, or does not start.
 // The class that Node has cannot be reached unchecked: a thread that was not made by the wrapper is not started.
 
-exports.when = 'NativeModule worker_threads';
-
-exports.install = function install(kit, exported) {
+module.exports = function install(kit, exported) {
   const { p, report, starter } = kit;
   const { put } = kit.base;
   const { Worker, SHARE_ENV } = exported;
