@@ -6,6 +6,7 @@ It is loaded while the agent starts. It wires parts together and decides nothing
 from __future__ import annotations
 
 import _socket
+from _socket import EAI_FAIL, gaierror
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel import netns
@@ -119,6 +120,9 @@ class Confined:
         self._ends.append(lambda: self._count(traffic.finish()))
 
     def _look_up(self, name: str, then: Callable[[Any], None]) -> None:
+        if not self._scribe.consult(self.agent, "net.resolve", {"host": name}):
+            then(gaierror(EAI_FAIL, "refused"))
+            return
         self._jobs.run(lambda: self._desk.names.look_up(name), then)
 
     def _told(self, name: str, denial: Denial | None, addresses: tuple[str, ...]) -> None:

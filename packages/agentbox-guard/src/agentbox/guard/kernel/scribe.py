@@ -110,6 +110,11 @@ class Scribe:
         self._begin()
         self._session.observe(self._event(pid, op, args))
 
+    def consult(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
+        """Before something leaves the machine: whether the session lets it happen. A replay ends the run here."""
+        self._begin()
+        return self._session.consult(self._event(pid, op, self.shown(dict(args)))) is None
+
     def announced(self, pid: int, op: str, args: dict[str, Any]) -> bool:
         """True if a guard has announced this, which is used up by asking."""
         return self._announced.take(pid, op, self.shown(args))

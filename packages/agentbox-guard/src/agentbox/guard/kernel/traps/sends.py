@@ -206,6 +206,8 @@ def _send_out(
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
         return False
+    if not box.scribe.consult(pid, "net.send", answer.args):
+        raise refused()
     place = number(call.args[0])
 
     def then(answer: Any) -> None:

@@ -214,6 +214,8 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
     if answer.action == broker.CONTINUE:
         own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
         return
+    if not box.scribe.consult(pid, "net.connect", answer.args):
+        raise refused()
     box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer))
 
 
