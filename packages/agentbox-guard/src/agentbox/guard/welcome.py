@@ -56,6 +56,8 @@ def members(
 
     While `planning` paths are not resolved: a layer opens them itself, and the agent's start waits for it.
     """
+    from agentbox.policy import never_passed_names
+
     there = list if planning else _existing
     options, how = run.options, run.how
     message: dict[str, Any] = {
@@ -70,6 +72,7 @@ def members(
         "sealed": [*_sealed(options), *extra_sealed],
         "hidden": [*trace_files(options), run.rundir.path + "/lock"],
         "env": dict(run.variables),
+        "never": never_passed_names(),
     }
     if run.layers:
         from agentbox.guard.kernel import grounds
@@ -79,7 +82,8 @@ def members(
 
 
 WELCOME = (
-    "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "contained",
+    "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "never",
+    "contained",
 )  # fmt: skip
 """The members that a guard is sent."""
 

@@ -13,7 +13,7 @@ from agentbox.policy.rules import KINDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentbox.policy.address import canonical_address, is_special_address
-    from agentbox.policy.rules.env import never_passed
+    from agentbox.policy.rules.env import never_passed, never_passed_names
     from agentbox.policy.starter import starter_policy
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "is_special_address",
     "load",
     "never_passed",
+    "never_passed_names",
     "parse",
     "starter_policy",
 ]
@@ -35,6 +36,7 @@ _LATER = {
     "canonical_address": "agentbox.policy.address",
     "is_special_address": "agentbox.policy.address",
     "never_passed": "agentbox.policy.rules.env",
+    "never_passed_names": "agentbox.policy.rules.env",
     "starter_policy": "agentbox.policy.starter",
 }
 

@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    Link = tuple[int, int, int, int]
+
 SEALED_MODULES = ("report", "judge", "events/", "hook", "facades/")
 """Executed in this order, after `wire`, `resolve`, `digest` and the policy's path form, in one private namespace.
 
@@ -42,7 +44,9 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         bind(space, {"channel": channel, "scan": scanner()})
         welcome, link = greet(space, environ)
         run(here + "/resolve.py", space)
-        run(here + "/digest.py", space)
+        vault: dict[str, Any] = {"__builtins__": __builtins__, "__name__": "agentbox"}
+        run(here + "/digest.py", vault)
+        space |= {name: vault[name] for name in ("hasher", "digest", "descriptor_pid")}
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
         events = run_sealed(here, space)
     finally:
@@ -54,11 +58,13 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         return f"the module {loaded[0]} was loaded before the guard, by a .pth file of this Python"
     probe = "agentbox.probe." + posix.urandom(8).hex()
     bind(space, settings(welcome, space, here, link) | event_sets(events, probe))
+    bind(space, {"ours": (space, vault), "vault": vault})
     bind(space, {"channel": channel, "contained": contained, "refused_modules": refused})
     hook, tell_armed = space["hook"], space["send_all"]
     install(space)
     sys.meta_path.insert(0, Finder(posix_dir(posix_dir(here))))
     space.clear()
+    vault.clear()
     sys.addaudithook(hook)
     try:
         sys.audit(probe)
@@ -123,8 +129,8 @@ def scanner() -> Any:
     return _json.make_scanner(context)
 
 
-def greet(space: dict[str, Any], environ: dict[bytes, bytes]) -> tuple[dict[str, Any], list[int]]:
-    """Say hello on the connection that announcements will use; (welcome, [pid, descriptor, inode])."""
+def greet(space: dict[str, Any], environ: dict[bytes, bytes]) -> tuple[dict[str, Any], Link]:
+    """Say hello on the connection that announcements will use; (welcome, (pid, descriptor, device, inode))."""
     quote = space["quote"]
     version = ".".join(str(part) for part in sys.version_info[:3])
     head = f'{{"t":"hello","v":{VERSION},"role":"guard","runtime":"python","version":"{version}"'
@@ -134,7 +140,8 @@ def greet(space: dict[str, Any], environ: dict[bytes, bytes]) -> tuple[dict[str,
     welcome = scanner()(space["receive_lines"](fd, 1)[0].decode(), 0)[0]
     if welcome.get("t") != "welcome" or welcome.get("v") != VERSION:
         raise RuntimeError(f"the supervisor said {welcome.get('t')} {welcome.get('v')}: expected welcome {VERSION}")
-    link = [posix.getpid(), fd, posix.fstat(fd).st_ino]
+    status = posix.fstat(fd)
+    link = (posix.getpid(), fd, status.st_dev, status.st_ino)
     space["HELLO"] = head + ',"resume":true}\n'
     return welcome, link
 
@@ -173,7 +180,7 @@ def posix_dir(path: str | None) -> str:
     return (path or "").rpartition("/")[0]
 
 
-def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: list[int]) -> dict[str, Any]:
+def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Link) -> dict[str, Any]:
     """The values of all keyword defaults that depend on this run, by parameter name."""
     policy = welcome["policy"]
     library = libraries(space["resolve"])
@@ -192,10 +199,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):
             ancestors.add(path)
-    noise = posix.urandom(8)
-    mark = "/" + "".join("./" if byte & 1 << bit else "/" for byte in noise for bit in range(8))
     return {
-        "ours": space,
         "asking": welcome["ask"],
         "observe": welcome["mode"] == "observe",
         "rules": space["path_rules"](policy["rules"]),
@@ -212,7 +216,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: li
         "streams": streams(),
         "library": tuple(path + "/" for path in library + own),
         "required": tuple(welcome["env"].items()),
-        "mark": mark,
+        "never": (frozenset(welcome["never"]["names"]), tuple(welcome["never"]["prefixes"])),
         "openssl": openssl(),
         "hello": space["HELLO"],
         "link": link,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentbox.guard.python.events.files import on_files
     from agentbox.guard.python.events.interpreter import on_interpreter
     from agentbox.guard.python.events.network import on_network
+    from agentbox.guard.python.events.performed import on_performed
     from agentbox.guard.python.events.process import on_process
     from agentbox.guard.python.events.sqlite import on_sqlite
     from agentbox.guard.python.report import Refusal
@@ -27,12 +28,14 @@ def dispatch(
     sqlite=frozenset(),
     network=frozenset(),
     process=frozenset(),
+    performed=frozenset(),
     on_files=on_files,
     on_changes=on_changes,
     on_sqlite=on_sqlite,
     on_network=on_network,
     on_process=on_process,
     on_interpreter=on_interpreter,
+    on_performed=on_performed,
 ) -> Refusal | None:
     """Hand the event to its family."""
     if event in files:
@@ -45,6 +48,8 @@ def dispatch(
         return on_network(event, args)
     if event in process:
         return on_process(event, args)
+    if event in performed:
+        return on_performed(event, args)
     return on_interpreter(event, args)
 
 

@@ -60,10 +60,10 @@ def judge_file(
 
     Built-in protections come before the rules.
     """
-    if path in hidden[0] or path.startswith(hidden[1]):
-        return hidden_reason
     if path in owned[0] or path.startswith(owned[1]):
         return 1
+    if path in hidden[0] or path.startswith(hidden[1]):
+        return hidden_reason
     if path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]:
         return 0
     if access == "write":
@@ -142,7 +142,7 @@ def place(
     exact_text=exact_text,
     resolve=resolve,
     of_descriptor=of_descriptor,
-    isinstance=isinstance,
+    issubclass=issubclass,
     int=int,
     type=type,
     whole=int.__int__,
@@ -150,12 +150,12 @@ def place(
     """The resolved path of an event's (path, dir_fd) pair; None when it cannot be told, which the callers deny."""
     if path is None:
         return resolve(".", True)
-    if isinstance(path, int):
+    if issubclass(type(path), int):
         return of_descriptor(whole(path))
     text = exact_text(path)
     if text is None:
         return None
-    if text[:1] != "/" and isinstance(dir_fd, int) and whole(dir_fd) >= 0:
+    if text[:1] != "/" and issubclass(type(dir_fd), int) and whole(dir_fd) >= 0:
         text = f"/proc/self/fd/{whole(dir_fd)}/{text}"
     return resolve(text, follow)
 

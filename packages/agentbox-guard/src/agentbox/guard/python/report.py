@@ -25,11 +25,11 @@ MUTATIONS = frozenset(
 )
 
 
-def site(*, _getframe=_getframe, ours=None, library=(), ValueError=ValueError) -> str:
+def site(*, _getframe=_getframe, ours=(), library=(), ValueError=ValueError) -> str:
     """`file:line` of the innermost frame that is neither the guard's nor a library's, for divergence reports; or ""."""
     frame: FrameType | None = _getframe()
     while frame is not None:
-        if frame.f_globals is not ours:
+        if frame.f_globals is not ours[0] and frame.f_globals is not ours[1]:
             name = frame.f_code.co_filename
             if name[:1] != "<" and not name.startswith(library):
                 return f"{name}:{frame.f_lineno}"

@@ -5,7 +5,6 @@ Only silent primitives are used (`readlink` and `getcwd` raise no audit event), 
 
 from __future__ import annotations
 
-from errno import EINVAL
 from posix import getcwd, readlink
 
 TYPE_CHECKING = False
@@ -17,16 +16,16 @@ MAX_LINKS = 40
 
 
 def exact_text(
-    path: Any, *, type=type, str=str, bytes=bytes, isinstance=isinstance, plain=str.__str__, join=bytes.__add__
+    path: Any, *, type=type, str=str, bytes=bytes, issubclass=issubclass, plain=str.__str__, join=bytes.__add__
 ) -> str | None:
     """The characters that C code would use, as an exact str.
 
     None for what may answer differently twice (PathLike, buffers).
     """
     if type(path) is not str:
-        if isinstance(path, str):
+        if issubclass(type(path), str):
             path = plain(path)
-        elif isinstance(path, bytes):
+        elif issubclass(type(path), bytes):
             path = join(b"", path).decode("utf-8", "surrogateescape")
         else:
             return None
@@ -39,10 +38,8 @@ def resolve(
     *,
     readlink=readlink,
     getcwd=getcwd,
-    len=len,
     OSError=OSError,
     max_links=MAX_LINKS,
-    EINVAL=EINVAL,
 ) -> str | None:
     """The absolute path that `path` names now; the last component is followed when `follow`.
 
@@ -50,22 +47,20 @@ def resolve(
     """
     if path[:1] != "/":
         path = getcwd() + "/" + path
-    todo = path.split("/")
-    todo.reverse()
-    while todo and todo[0] in ("", "."):  # a trailing slash follows the link, as the kernel does
+    if path.endswith(("/", "/.")):  # a trailing slash follows the link, as the kernel does
         follow = True
-        del todo[0]
+    rest = path  # immutable, like all that a frame shows: a signal handler may look into it
     done = ""
     links = 0
-    while todo:
-        part = todo.pop()
+    while rest:
+        part, _, rest = rest.partition("/")
         if part == "" or part == ".":
             continue
         if part == "..":
             done = done.rpartition("/")[0]
             continue
         here = done + "/" + part
-        if not todo and not follow:
+        if not follow and not rest.strip("/"):
             done = here
             break
         try:
@@ -81,9 +76,7 @@ def resolve(
         elif done[:6] == "/proc/" and done[-3:] == "/fd":  # pipe:[7], socket:[7], anon_inode:x: no place in the tree
             done = here
             continue
-        more = target.split("/")
-        more.reverse()
-        todo.extend(more)
+        rest = target + "/" + rest if rest else target
     return done or "/"
 
 

@@ -103,7 +103,7 @@ def tell(
     op: str,
     args: dict[str, Any],
     extra: str,
-    link: list[int],
+    link: tuple[int, int, int, int],
     hello: str,
     *,
     members=members,
@@ -113,6 +113,7 @@ def tell(
     fstat=fstat,
     dial=dial,
     send_all=send_all,
+    close=close,
     limit=ONE_WAY_LIMIT,
     text_limit=TEXT_LIMIT,
     len=len,
@@ -121,7 +122,8 @@ def tell(
 ) -> None:
     """Send a one-way line.
 
-    `link` is [pid, descriptor, inode]: a forked child, or a program that closed our descriptor, dials anew.
+    `link` is (pid, descriptor, device, inode) and never changes: a forked child, or a program that closed or replaced
+    our descriptor, dials anew for each line.
     """
     head = f'{{"t":"{kind}","op":{quote(op)},"thread":{get_ident()}{extra},"args":{{'
     body = members(args, 0)
@@ -132,15 +134,17 @@ def tell(
     line = head + body + "}}\n"
     if link[0] == getpid():
         try:
-            if fstat(link[1]).st_ino == link[2]:
+            status = fstat(link[1])
+            if status.st_ino == link[3] and status.st_dev == link[2]:
                 send_all(link[1], line.encode())
                 return
         except OSError:
             pass
-    link[1] = dial()
-    link[2] = fstat(link[1]).st_ino
-    link[0] = getpid()
-    send_all(link[1], (hello + line).encode())
+    fd = dial()
+    try:
+        send_all(fd, (hello + line).encode())
+    finally:
+        close(fd)
 
 
 def ask(

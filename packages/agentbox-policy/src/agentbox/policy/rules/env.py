@@ -74,6 +74,14 @@ def never_passed(name: str) -> str | None:
     return None
 
 
+def never_passed_names() -> dict[str, list[str]]:
+    """`names` and `prefixes` of all that `never_passed` knows, for guards that watch what children are started with."""
+    return {
+        "names": sorted(name for names in NEVER_NAMES.values() for name in names),
+        "prefixes": sorted(NEVER_PREFIXES),
+    }
+
+
 def _never_prefix(name: str) -> str | None:
     return next((why for prefix, why in NEVER_PREFIXES.items() if name.startswith(prefix)), None)
 

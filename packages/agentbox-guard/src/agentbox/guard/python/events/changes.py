@@ -42,7 +42,7 @@ def on_single(
     ancestors=frozenset(),
     refuse=refuse,
     int=int,
-    isinstance=isinstance,
+    issubclass=issubclass,
     type=type,
 ) -> Refusal | None:
     """One changed path.
@@ -53,11 +53,11 @@ def on_single(
     named = place(path, dir_fd, False)
     if named is None:
         return unclear(op, path)
-    if op == "fs.truncate" and isinstance(path, int) and named.startswith("/dev/shm/"):
+    if op == "fs.truncate" and issubclass(type(path), int) and named.startswith("/dev/shm/"):
         return None  # shared memory gets its size so (shm_overview(7)); its descriptor is the process's own
     if op == "fs.rmdir" and named in ancestors:
         return refuse(op, {"path": named}, "write", named, "it holds files that agentbox protects", None)
-    if not removes and not isinstance(path, int):
+    if not removes and not issubclass(type(path), int):
         target = place(path, dir_fd, True)
         if target is None:
             return unclear(op, path)

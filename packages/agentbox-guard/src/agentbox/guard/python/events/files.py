@@ -6,6 +6,7 @@ Event names and arguments: CPython's audit events table (PEP 578), as measured o
 from __future__ import annotations
 
 from posix import O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, lstat
+from sys import _getframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ def on_open(
     octal=octal,
     lstat=lstat,
     OSError=OSError,
-    mark="",
+    _getframe=_getframe,
+    vault=None,
     accmode=O_ACCMODE,
     write_flags=WRITE_FLAGS,
     o_path=O_PATH,
-    isinstance=isinstance,
+    issubclass=issubclass,
     int=int,
     str=str,
     type=type,
@@ -58,9 +60,10 @@ def on_open(
 
     `mode` is None for os.open, whose dir_fd the event lacks.
     """
-    if isinstance(path, int):
+    if issubclass(type(path), int):
         return None
-    if type(path) is str and path.startswith(mark):
+    caller = _getframe(3).f_back  # behind on_open, on_files, dispatch and the hook; None for the script's own opening
+    if caller is not None and caller.f_globals is vault:
         return None
     if type(flags) is not int or not (mode is None or type(mode) is str):
         return unclear("fs.read", flags)

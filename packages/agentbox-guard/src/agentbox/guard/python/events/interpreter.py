@@ -29,6 +29,7 @@ REFUSED = {
     "readline": "it reads and writes files without an audit event before Python 3.14",
     "_gdbm": "it opens files without an audit event",
     "_dbm": "it opens files without an audit event",
+    "spwd": "it reads the password file without an audit event",
     "nis": "it asks the network without an audit event",
     "_interpreters": "a new interpreter has no guard",
     "_xxsubinterpreters": "a new interpreter has no guard",
@@ -92,8 +93,8 @@ def on_import(
                 )
                 return refuse("code.load", {"path": path}, "code", path, reason, None)
             return witness("code.load", {"path": path}, path)
-    elif type(name) is str:
-        stem = name
+    else:
+        stem = exact_text(name) or ""
     if stem not in refused_modules:
         return None
     reason = refused_modules[stem] + "; no rule can allow it without the kernel layers"
@@ -105,13 +106,16 @@ FUNCTION = type(on_import)
 
 
 def on_attribute(
-    event: str, thing: Any, name: Any, *, ours=None, refuse=refuse, type=type, function=FUNCTION
+    event: str, thing: Any, name: Any, *, ours=(), refuse=refuse, type=type, function=FUNCTION
 ) -> Refusal | None:
     """Attributes of code: free for the agent's own functions.
 
     The guard's keyword defaults are its settings: neither read nor replaced.
     """
-    if type(thing) is not function or thing.__globals__ is not ours:
+    if type(thing) is not function:
+        return None
+    space = thing.__globals__
+    if space is not ours[0] and space is not ours[1]:
         return None
     if event == "object.__getattr__" and name != "__kwdefaults__":
         return None  # code is immutable and holds nothing; tracebacks need it

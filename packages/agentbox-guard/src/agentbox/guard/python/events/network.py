@@ -64,14 +64,14 @@ def on_unix(
     channel="",
     owned=(frozenset(), ()),
     bytes=bytes,
-    isinstance=isinstance,
+    type=type,
     bytearray=bytearray,
 ) -> Refusal | None:
     """A unix socket by path.
 
     The guard's own channel and the run's private folders are free; abstract names have no owner and are refused.
     """
-    if isinstance(address, bytearray):
+    if type(address) is bytearray:
         address = bytes(address)
     text = exact_text(address)
     if text is None or text == "":

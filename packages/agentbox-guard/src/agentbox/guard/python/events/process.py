@@ -20,16 +20,11 @@ EVENTS = (
     *("os.exec", "os.posix_spawn", "os.system", "os.kill", "os.killpg", "os.putenv", "os.unsetenv"),
     *("resource.prlimit", "fcntl.ioctl", "fcntl.fcntl"),
 )
-INJECTING = frozenset((
-    "BASH_ENV", "ENV", "NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "PERLLIB", "RUBYOPT", "RUBYLIB",
-    "GCONV_PATH", "LUA_INIT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS",
-    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_EDITOR", "GIT_PAGER", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS",
-    "SSH_ASKPASS", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR",
-    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS",
-    "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR",
-    "PYTHONINSPECT", "PYTHONBREAKPOINT",
-))  # fmt: skip
-"""Variables that make an allowed program load or run other code."""
+HARMLESS = frozenset(
+    ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
+    + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "AGENTBOX_PYTHONPATH")
+)
+"""What a child may be told though its name begins like one that injects code."""
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
@@ -38,9 +33,12 @@ FIOSETOWN, SIOCSPGRP, F_SETOWN, F_SETOWN_EX = 0x8901, 0x8902, 8, 15
 """asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number (F_SETSIG), when it is ready."""
 
 
-def injects(name: str, *, injecting=INJECTING) -> bool:
-    """Whether a variable of this name would make a child run code of the agent's choice."""
-    return name in injecting or name.startswith(("LD_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
+def injects(name: str, *, never=(frozenset(), ()), harmless=HARMLESS) -> bool:
+    """Whether a variable of this name would make a child run code of the agent's choice.
+
+    `never` is the policy's own list (docs/spec/policy.md, section 9), as the welcome has it.
+    """
+    return name not in harmless and (name in never[0] or name.startswith(never[1]))
 
 
 def child_environment(
@@ -59,13 +57,10 @@ def child_environment(
         text, content = exact_text(name), exact_text(value)
         if text is None or content is None:
             return "its environment holds something that is no plain text"
-        if injects(text) and (text, content) not in required:
-            return f"the variable {text} would make it run other code"
         found[text] = content
     for name, value in required:
-        if found.get(name) != value:
+        if found.pop(name, None) != value:
             return f"its environment lacks {name}, so its guard could not arm"
-        del found[name]
     for name in found:
         if injects(name):
             return f"the variable {name} would make it run other code"

@@ -57,9 +57,13 @@ def on_database(
         location, _, query = text[5:].partition("#")[0].partition("?")
         if location[:2] == "//":
             location = "/" + location[2:].partition("/")[2]
-        words = query.split("&")
-        if "mode=memory" not in words and location != ":memory:" and location != "":
-            readings.append((unescape(location), "read" if "mode=ro" in words else "write"))
+        mode = ""
+        for word in query.split("&"):
+            name, _, value = word.partition("=")
+            if unescape(name) == "mode":
+                mode = unescape(value) if mode == "" else "rwc"  # which of two SQLite obeys is not ours to guess
+        if mode != "memory" and location != ":memory:" and location != "":
+            readings.append((unescape(location), "read" if mode == "ro" else "write"))
         try:
             lstat(text.rpartition("/")[0] or ".")
         except OSError:  # no such folder: the literal reading cannot be opened

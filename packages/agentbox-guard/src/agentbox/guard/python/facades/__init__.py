@@ -1,7 +1,7 @@
 """Stand-ins for C functions, which make calls plain (one path, exact types) before the hook judges, and their tables.
 
-Where an operation raises no audit event the stand-in is all there is: it explains and records, and a hostile program
-can get around it; the kernel layers contain. Nothing here trusts the agent's own modules.
+Where an operation raises no audit event the stand-in has the hook judge and do it (events/performed.py). A hostile
+program may still find a way around; the kernel layers contain. Nothing here trusts the agent's own modules.
 """
 
 MODULES = ("_plain", "environment", "files", "process", "network")
@@ -21,6 +21,7 @@ FACADES = (
     ("posix", "posix_spawn", "os_posix_spawn"),
     ("posix", "posix_spawnp", "os_posix_spawnp"),
     ("_posixsubprocess", "fork_exec", "fork_exec"),
+    ("_imp", "create_builtin", "create_builtin"),
     ("_signal", "pidfd_send_signal", "pidfd_send_signal"),
     ("_socket", "getaddrinfo", "getaddrinfo"),
     ("_socket", "gethostbyname", "gethostbyname"),
@@ -31,6 +32,7 @@ FACADES = (
     ("_socket.socket", "connect_ex", "socket_connect_ex"),
     ("_socket.socket", "bind", "socket_bind"),
     ("_socket.socket", "sendto", "socket_sendto"),
+    ("_socket.socket", "sendmsg", "socket_sendmsg"),
     ("_socket.socket", "listen", "socket_listen"),
 )
 """(module or type, name there, the function of this folder that takes its place); what this Python lacks is skipped.

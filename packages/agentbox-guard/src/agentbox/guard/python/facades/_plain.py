@@ -6,6 +6,7 @@ Nothing here trusts the agent's own modules or the methods of its objects, and n
 from __future__ import annotations
 
 import posix
+from sys import audit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,18 @@ def stop(refusal: Refusal | None, *, OSError=OSError) -> None:
         raise OSError(*refusal) if refusal[2] is not None else OSError(refusal[0], refusal[1])
 
 
+def hand_over(name: str, *values: Any, audit=audit) -> Any:
+    """Have the hook judge and do an operation that has no audit event of its own; raises what it fails with."""
+    box: list[Any] = []
+    audit("agentbox.perform", name, values, box)
+    done, outcome = box[0]
+    if done:
+        return outcome
+    raise outcome
+
+
 def plain_path(
-    path: Any, *, fspath=posix.fspath, exact_text=exact_text, isinstance=isinstance, str=str, TypeError=TypeError
+    path: Any, *, fspath=posix.fspath, exact_text=exact_text, issubclass=issubclass, str=str, TypeError=TypeError
 ) -> str:
     """What the caller means by a path, converted once; from here on it cannot change."""
     text = exact_text(fspath(path))
@@ -32,12 +43,19 @@ def plain_path(
 
 
 def arguments(
-    argv: Any, *, plain_path=plain_path, isinstance=isinstance, list=list, tuple=tuple, TypeError=TypeError
-) -> list[str]:
+    argv: Any,
+    *,
+    plain_path=plain_path,
+    issubclass=issubclass,
+    type=type,
+    list=list,
+    tuple=tuple,
+    TypeError=TypeError,
+) -> tuple[str, ...]:
     """A program's arguments, made plain."""
-    if not isinstance(argv, (list, tuple)):
+    if not issubclass(type(argv), (list, tuple)):
         raise TypeError("agentbox: arguments must be a list or a tuple")
-    words = []
+    words: tuple[str, ...] = ()
     for word in argv:
-        words.append(plain_path(word))
+        words += (plain_path(word),)
     return words

@@ -11,8 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.events.changes import on_single
-    from agentbox.guard.python.facades._plain import plain_path, stop
+    from agentbox.guard.python.facades._plain import hand_over, plain_path, stop
     from agentbox.guard.python.report import refuse
 
 
@@ -40,22 +39,10 @@ def os_open(
 
 
 def os_mkfifo(
-    path: Any,
-    mode: int = 0o666,
-    *,
-    dir_fd: int | None = None,
-    real=posix.mkfifo,
-    on_single=on_single,
-    stop=stop,
-    plain_path=plain_path,
+    path: Any, mode: int = 0o666, *, dir_fd: int | None = None, hand_over=hand_over, plain_path=plain_path
 ) -> None:
     """Create a "fifo" (a POSIX named pipe)."""
-    try:
-        path = plain_path(path)
-        stop(on_single("fs.mknod", path, dir_fd))
-        real(path, mode, dir_fd=dir_fd)
-    finally:
-        real = None  # a denial's traceback must not hand out the original
+    hand_over("mkfifo", plain_path(path), mode, dir_fd)
 
 
 def os_mknod(
@@ -64,18 +51,12 @@ def os_mknod(
     device: int = 0,
     *,
     dir_fd: int | None = None,
-    real=posix.mknod,
-    on_single=on_single,
-    stop=stop,
+    hand_over=hand_over,
     plain_path=plain_path,
+    index=int.__index__,
 ) -> None:
     """Create a node in the file system."""
-    try:
-        path = plain_path(path)
-        stop(on_single("fs.mknod", path, dir_fd))
-        real(path, mode, device, dir_fd=dir_fd)
-    finally:
-        real = None
+    hand_over("mknod", plain_path(path), index(mode) + 0, device, dir_fd)
 
 
 def os_chroot(path: Any, *, refuse=refuse, stop=stop) -> None:

@@ -122,7 +122,8 @@ def plain_address(
     family_of=RawSocket.family,
     inet=_socket.AF_INET,
     inet6=_socket.AF_INET6,
-    isinstance=isinstance,
+    type=type,
+    issubclass=issubclass,
     tuple=tuple,
     int=int,
     whole=int.__int__,
@@ -134,13 +135,13 @@ def plain_address(
 ) -> Any:
     """An address whose parts cannot change and whose host is a number; names are looked up by the supervisor."""
     family = family_of.__get__(sock)
-    if (family != inet and family != inet6) or not isinstance(address, tuple):
+    if (family != inet and family != inet6) or not issubclass(type(address), tuple):
         return address
     parts = [*item(address, everything)]
     if len(parts) >= 2:
-        if isinstance(parts[1], int):
+        if issubclass(type(parts[1]), int):
             parts[1] = whole(parts[1])
-        host = bytes(parts[0]) if isinstance(parts[0], bytearray) else parts[0]
+        host = bytes(parts[0]) if issubclass(type(parts[0]), bytearray) else parts[0]
         text = exact_text(host)
         if text is not None:
             named = text != "" and text != "<broadcast>" and not is_literal(text)
@@ -166,6 +167,25 @@ def socket_bind(self: Any, address: Any, /, *, real=RawSocket.bind, plain_addres
 def socket_sendto(self: Any, data: Any, *rest: Any, real=RawSocket.sendto, plain_address=plain_address) -> int:
     """Send data to the address: sendto(data[, flags], address)."""
     return real(self, data, *rest[:-1], plain_address(self, rest[-1])) if rest else real(self, data)
+
+
+def socket_sendmsg(
+    self: Any,
+    buffers: Any,
+    ancdata: Any = (),
+    flags: int = 0,
+    address: Any = None,
+    /,
+    *,
+    real=RawSocket.sendmsg,
+    plain_address=plain_address,
+) -> int:
+    """Send normal and ancillary data to the socket, to an address where it is not connected."""
+    return (
+        real(self, buffers, ancdata, flags)
+        if address is None
+        else real(self, buffers, ancdata, flags, plain_address(self, address))
+    )
 
 
 def socket_listen(

@@ -5,8 +5,6 @@ They choose the one file that would run and complete its environment; the judgem
 
 from __future__ import annotations
 
-import _posixsubprocess
-import _signal  # type: ignore[import-not-found]
 import posix
 from errno import EACCES, ENOENT
 
@@ -14,13 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.events.files import on_open
-    from agentbox.guard.python.events.process import on_exec
-    from agentbox.guard.python.facades._plain import arguments, plain_path, stop
+    from agentbox.guard.python.facades._plain import arguments, hand_over, plain_path
     from agentbox.guard.python.facades.environment import environment, with_required
-
-PIDFD_SEND_SIGNAL = getattr(_signal, "pidfd_send_signal", None)
-"""Missing where Python was built for a kernel before 5.1."""
+    from agentbox.guard.python.resolve import exact_text
 
 
 def os_execve(
@@ -32,11 +26,12 @@ def os_execve(
     plain_path=plain_path,
     arguments=arguments,
     environment=environment,
-    isinstance=isinstance,
+    issubclass=issubclass,
+    type=type,
     int=int,
 ) -> None:
     """Execute an executable path with arguments, replacing current process."""
-    real(path if isinstance(path, int) else plain_path(path), arguments(argv), environment(env))
+    real(path if issubclass(type(path), int) else plain_path(path), arguments(argv), environment(env))
 
 
 def os_execv(path: Any, argv: Any, /, *, os_execve=os_execve) -> None:
@@ -50,28 +45,24 @@ def spawn(
     env: Any,
     options: dict[str, Any],
     *,
-    real=posix.posix_spawn,
     arguments=arguments,
     environment=environment,
-    on_open=on_open,
     plain_path=plain_path,
+    hand_over=hand_over,
     getcwd=posix.getcwd,
-    stop=stop,
     tuple=tuple,
-    list=list,
-    POSIX_SPAWN_OPEN=posix.POSIX_SPAWN_OPEN,
+    OPEN=posix.POSIX_SPAWN_OPEN,
 ) -> int:
-    """posix_spawn with plain values; files that the child is to open are judged here, as no event tells of them."""
-    actions = []
+    """posix_spawn with plain values, file actions with absolute paths."""
+    actions: tuple[Any, ...] = ()
     for action in options.pop("file_actions", None) or ():
-        action = tuple(action)
-        if action[0] == POSIX_SPAWN_OPEN:
-            name = plain_path(action[2])
-            name = name if name[:1] == "/" else getcwd() + "/" + name
-            stop(on_open(name, None, action[3]))
-            action = (*action[:2], name, *action[3:])
-        actions.append(action)
-    return real(path, arguments(argv), environment(env), file_actions=actions, **options)
+        plain = (*action,)
+        if plain[0] == OPEN:
+            name = plain_path(plain[2])
+            plain = (*plain[:2], name if name[:1] == "/" else getcwd() + "/" + name, *plain[3:])
+        actions += (plain,)
+    pid: int = hand_over("posix_spawn", path, arguments(argv), environment(env), actions, options)
+    return pid
 
 
 def os_posix_spawn(
@@ -120,8 +111,8 @@ def choose(
     OSError=OSError,
     len=len,
     strerror=posix.strerror,
-) -> tuple[str, str]:
-    """(as given, absolute) of the one program that execvp would run; raises what it would fail with."""
+) -> str:
+    """The one program that execvp would run, as given; raises what it would fail with."""
     failure = ENOENT
     text = ""
     for candidate in candidates:
@@ -130,7 +121,7 @@ def choose(
         if not access(full, F_OK):
             continue
         if access(full, X_OK) and stat(full).st_mode & 0o170000 == 0o100000:
-            return text, full
+            return text
         failure = EACCES
     raise OSError(failure, strerror(failure), text if len(candidates) == 1 else text.rpartition("/")[2])
 
@@ -143,65 +134,36 @@ def fork_exec(
     cwd: Any,
     env_list: Any,
     *rest: Any,
-    real=_posixsubprocess.fork_exec,
     choose=choose,
     arguments=arguments,
     plain_path=plain_path,
     environment=environment,
     with_required=with_required,
-    on_exec=on_exec,
-    stop=stop,
-    tuple=tuple,
+    hand_over=hand_over,
 ) -> int:
-    """Start a program: what subprocess and multiprocessing call.
+    """Start a program: what subprocess and multiprocessing call."""
+    words = arguments(args)
+    folder = None if cwd is None else plain_path(cwd)
+    given = choose(executables, folder)
+    if env_list is None:
+        environ = environment(None)
+    else:
+        pairs = []
+        for item in env_list:
+            name, _, value = plain_path(item).partition("=")
+            pairs.append((name, value))
+        environ = with_required(pairs)
+    pid: int = hand_over("fork_exec", given, words, environ, folder, close_fds, (*pass_fds,), rest)
+    return pid
 
-    No audit event before Python 3.14, so it is judged here.
-    """
-    try:
-        words = arguments(args)
-        folder = None if cwd is None else plain_path(cwd)
-        given, full = choose(executables, folder)
-        if env_list is None:
-            environ = environment(None)
-        else:
-            pairs = []
-            for item in env_list:
-                name, _, value = plain_path(item).partition("=")
-                pairs.append((name, value))
-            environ = with_required(pairs)
-        env_list = []
-        for name, value in environ.items():
-            env_list.append(f"{name}={value}".encode("utf-8", "surrogateescape"))
-        stop(on_exec(full, words, environ, folder))
-        return real(
-            words, (given.encode("utf-8", "surrogateescape"),), close_fds, tuple(pass_fds), folder, env_list, *rest
-        )
-    finally:
-        real = None
+
+def create_builtin(spec: Any, /, *, exact_text=exact_text, hand_over=hand_over) -> Any:
+    """Create a built-in module; those that the guard has changed are not made a second time."""
+    return hand_over("create_builtin", exact_text(spec.name) or "")
 
 
 def pidfd_send_signal(
-    pidfd: int,
-    signalnum: int,
-    siginfo: Any = None,
-    flags: int = 0,
-    /,
-    *,
-    real=PIDFD_SEND_SIGNAL,
-    mark="",
-    open=posix.open,
-    read=posix.read,
-    close=posix.close,
-    kill=posix.kill,
-    int=int,
+    pidfd: int, signalnum: int, siginfo: Any = None, flags: int = 0, /, *, hand_over=hand_over, int=int
 ) -> None:
-    """Send a signal to a process referred to by a pid file descriptor.
-
-    Judged like kill: fdinfo of the descriptor holds `Pid:` (pidfd_open(2)).
-    """
-    fd = open(f"{mark}/proc/self/fdinfo/{int(pidfd)}", 0)
-    try:
-        info = read(fd, 4096).decode()
-    finally:
-        close(fd)
-    kill(int(info.partition("Pid:")[2].split()[0]), signalnum)
+    """Send a signal to a process referred to by a pid file descriptor; judged like kill."""
+    hand_over("pidfd_send_signal", int(pidfd), int(signalnum), int(flags))
