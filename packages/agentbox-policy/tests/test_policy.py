@@ -236,6 +236,16 @@ def test_write_roots_and_the_folders_they_need(tmp_path):
     )
 
 
+def test_only_own_folders_are_made(tmp_path):
+    """Write roots below the working directory and the home are made; one anywhere else is the user's to make."""
+    root = os.path.realpath(tmp_path)
+    text = "write: ./out, ~/state, ../beside, /nonexist/x, ./../ws2/y, /\n"
+    policy = parse(text, cwd=f"{root}/ws", home=f"{root}/home")
+    assert policy.made_folders() == (f"{root}/ws/out", f"{root}/home/state")
+    policy = parse("write: ~/x, /y, ./z\n", cwd=f"{root}/ws", home="/")
+    assert policy.made_folders() == (f"{root}/ws/z",)
+
+
 @pytest.mark.parametrize(
     ("name", "fix"),
     [

@@ -22,6 +22,9 @@ class Fake:
     def recognise(self, command):
         return Launch(self.name, command.file, command.argv, arms=self.arms)
 
+    def problem(self, file, argv, cwd, path):
+        return None
+
     def variables(self, hash_seed):
         return {"FAKE_SEED": str(hash_seed)}
 
@@ -45,6 +48,8 @@ def main():
     wish = json.loads(sys.argv[1])
     if wish.get("no_pidfd"):
         del os.pidfd_open
+    if wish.get("no_snapback"):
+        sys.executable = "/nowhere/python"  # beside which snapback would be looked for
     if "hello_timeout" in wish:
         from agentbox.guard import serve
 
@@ -63,7 +68,7 @@ def main():
         trace=wish.get("trace", "trace.jsonl"),
         say=say,
         mode=wish.get("mode", "record"),
-        layers=wish.get("layers", "auto"),
+        layers=wish.get("layers", "guard"),
         checkpoint=wish.get("checkpoint", False),
         runtimes=(Fake(wish.get("arms", True)),) if wish.get("fake", True) else (),
     )

@@ -97,6 +97,10 @@ class Family:
             known.update(new)
             found.extend(new)
 
+    def children(self) -> list[int]:
+        """Our own children that are the run's: the agent until it is collected, orphans that were adopted."""
+        return [pid for pid in _children() if pid not in self._spared]
+
     def reap(self) -> None:
         """Collect adopted orphans that have ended; not while a thread waits for a child of its own."""
         for pid in _children():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Gate:
     """Call `before` with what is to happen; without a `checkpoint` it happens at once."""
 
-    __slots__ = ("_checkpoint", "_failure", "_jobs", "_session", "_started", "_waiting")
+    __slots__ = ("_blocked", "_checkpoint", "_failure", "_jobs", "_session", "_started", "_waiting")
 
     def __init__(self, checkpoint: Checkpoint | None, session: Session, jobs: Jobs) -> None:
         self._checkpoint = checkpoint
@@ -29,6 +29,7 @@ class Gate:
         self._jobs = jobs
         self._started = False
         self._failure = ""
+        self._blocked = 0
         self._waiting: list[tuple[Callable[[], None], Callable[[str], None]]] = []
 
     def before(self, event: Event, go: Callable[[], None], stop: Callable[[str], None]) -> None:
@@ -36,7 +37,7 @@ class Gate:
         first.
         """
         if self._failure:
-            stop(self._failure)
+            self._stop(stop)
         elif self._checkpoint is None:
             go()
         else:
@@ -72,6 +73,16 @@ class Gate:
             self._checkpoint = None
         for go, stop in waiting:
             if self._failure:
-                stop(self._failure)
+                self._stop(stop)
             else:
                 go()
+
+    def _stop(self, stop: Callable[[str], None]) -> None:
+        self._blocked += 1
+        stop(self._failure)
+
+    def summary(self) -> str:
+        """What the user is told at the end: how many changes were blocked, and why; "" when none was."""
+        if not self._blocked:
+            return ""
+        return f"blocked {self._blocked} change{'s' if self._blocked > 1 else ''}: {self._failure}"

@@ -25,9 +25,11 @@ from agentbox.guard.jobs import Jobs
 from agentbox.guard.kernel.scribe import Announced
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
+from agentbox.guard.notes import notes
 from agentbox.guard.record import RecordSession
 from agentbox.guard.services import RunServices
 from agentbox.guard.session import Ended, EndRun
+from agentbox.policy.forms.path import shown
 from agentbox.trace import TraceError
 
 TYPE_CHECKING = False
@@ -47,6 +49,7 @@ HELLO_TIMEOUT = 30.0
 TRACE_LOST = 74
 _TICK = 1.0
 _LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still be heard before they are ended
+_GRACE = 0.1  # seconds in which they may end by themselves
 _LAST_JOBS = 5.0  # seconds that effects under way get to be recorded when the agent is gone
 
 
@@ -72,6 +75,9 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
     families.adopt_orphans()
     try:
         run.session = session or RecordSession(options, run.environ)
+        if isinstance(run.session, RecordSession):
+            for line in notes(run):
+                options.say(f"note: {shown(line)}")
     except BaseException:
         family.end([], lambda: None)
         raise
@@ -203,12 +209,13 @@ class Service:
         self._processes = Processes()
         self._confined: Confined | None = None
         self._announced = Announced() if run.confinement is not None else None
+        self._gate = Gate(checkpoint, run.session, self._jobs)
         self._dispatcher = Dispatcher(
             run.session,
             desk,
             self._processes,
             self._jobs,
-            Gate(checkpoint, run.session, self._jobs),
+            self._gate,
             services=lambda pid: RunServices(desk, pid),
             welcome={name: message[name] for name in welcome.WELCOME if name in message},
             start=lambda: run.session.start(header(run)),
@@ -258,6 +265,8 @@ class Service:
         _, status = os.waitpid(self._child.pid, 0)
         self._dispatcher.begin()
         self._settle()
+        if blocked := self._gate.summary():
+            self._run.options.say(blocked)
         return self._ended(os.waitstatus_to_exitcode(status))
 
     def begin(self) -> None:
@@ -291,6 +300,7 @@ class Service:
     def _settle(self) -> None:
         """Hear what was sent, end what outlives the agent, and let effects that are under way be recorded."""
         self._listen_until_quiet(_LAST_WORDS)
+        self._wait_for_helpers()
         left = self._family.end(self.loop.pids, lambda: self._listen_until_quiet(0))
         if left:
             self._run.options.say(f"ended {left} process{'es' if left > 1 else ''} that outlived the agent")
@@ -300,6 +310,12 @@ class Service:
         self._listen_until_quiet(_LAST_WORDS)
         if self._confined is not None:
             self._confined.finish()
+
+    def _wait_for_helpers(self) -> None:
+        """Let end what ends by itself once the agent is gone: multiprocessing's resource tracker takes a few ms."""
+        deadline = time.monotonic() + _GRACE
+        while self._family.children() and (left := deadline - time.monotonic()) > 0:
+            self.loop.turn(left)  # SIGCHLD wakes it, and `_child_ended` collects
 
     def _listen_until_quiet(self, patience: float) -> None:
         deadline = time.monotonic() + patience

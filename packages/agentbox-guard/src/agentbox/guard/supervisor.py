@@ -10,8 +10,8 @@ import os
 import time
 
 from agentbox.guard import environ as environment
-from agentbox.guard import kernel, launch, runtimes
-from agentbox.guard.errors import CannotCreate, Unconfinable
+from agentbox.guard import kernel, launch, roots, runtimes
+from agentbox.guard.errors import Unconfinable
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
 from agentbox.guard.signals import Signals
@@ -76,14 +76,14 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     rundir = RunDir.make(_base(options))
     signals = None
     try:
-        if options.create_roots:
-            _make_write_folders(options)
         ready = Run(options, how, live, rundir)
         session = session_factory(options, rundir) if session_factory else None
         listener = _listen(rundir.channel)
         signals = ready.signals = Signals()
         if live:
             ready.confinement = _confine(ready)
+        if options.create_roots:
+            session = _make_write_folders(ready, session)
         child, report = launch.start(
             how.file,
             how.argv,
@@ -157,24 +157,23 @@ def _fill_standard_descriptors() -> None:
     os.close(descriptor)
 
 
-def _make_write_folders(options: RunOptions) -> None:
-    for folder in options.policy.write_folders():
-        missing = []
-        while not os.path.lexists(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for path in reversed(missing):
-            try:
-                os.mkdir(path, 0o700)
-            except OSError as error:
-                raise CannotCreate(
-                    f"{path}: the folder of a write: rule cannot be made: {error.strerror}",
-                    "make it yourself or change the rule",
-                ) from error
-        if missing:
-            options.say(
-                f"made {os.path.relpath(missing[0], options.cwd)}, which a write: rule names and which was not there"
-            )
+def _make_write_folders(ready: Run, session: Session | None) -> Session | None:
+    """Make the folders of write rules that are missing. They are made for a run that can be recorded only, so the trace
+    is opened first; but for those that the trace itself is to lie in.
+    """
+    options = ready.options
+    own, others = roots.missing(options)
+    if own:
+        from agentbox.guard.record import RecordSession
+
+        around = os.path.dirname(os.path.realpath(os.path.join(options.cwd, options.trace)))
+        if not os.path.lexists(around):
+            roots.make(options, [folder for folder in own if (folder + "/").startswith(around + "/")])
+        session = session or RecordSession(options, ready.environ)
+        roots.make(options, own)
+    for folder in others:
+        options.say(f"note: {roots.advice(folder)}")
+    return session
 
 
 def _listen(path: str) -> _socket.socket:

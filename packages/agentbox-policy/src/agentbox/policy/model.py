@@ -181,6 +181,19 @@ class Policy:
             dict.fromkeys(rule.form["root"] for rule in self.rules_of(("write",)) if rule.form["glob"] is None)
         )
 
+    def made_folders(self) -> tuple[str, ...]:
+        """Those of `write_folders` that are made when they are missing: below the working directory or the home."""
+        from os.path import realpath
+
+        own = [tree.rstrip("/") + "/" for tree in (self.cwd, realpath(self.home)) if tree == self.cwd or tree != "/"]
+        return tuple(folder for folder in self.write_folders() if folder.startswith(tuple(own)))
+
+    def normal_form(self) -> dict[str, Any]:
+        """The policy as plain data for JSON: everything a decision needs, resolved (docs/spec/policy.md, section 8)."""
+        rules = [{"key": rule.key, "value": rule.value, "line": rule.line, **rule.form} for rule in self.rules]
+        header = {"format": FORMAT, "name": self.name, "path": self.path, "sha256": self.sha256}
+        return {**header, "cwd": self.cwd, "home": self.home, "search": self.search, "rules": rules}
+
     def write_folders(self) -> tuple[str, ...]:
         """The folders that the write rules need, to be made before a run where they are missing (docs/spec/policy.md,
         section 5).
