@@ -175,6 +175,9 @@ def test_unix_sockets_are_decided_resolved(desk, tmp_path):
     assert ask(str(tmp_path / "channel")).quiet
     assert ask("\0abstract").denial is not None
     assert ask(str(tmp_path / "private" / "s")).denial is None
+    it = desk("write: .\n")
+    assert decide(it, "net.bind", path=str(tmp_path / "app.sock")).denial is None
+    assert "record of this run" in decide(it, "net.bind", path=str(tmp_path / "trace.jsonl")).denial.reason
 
 
 def test_signals_stay_in_the_family(desk):

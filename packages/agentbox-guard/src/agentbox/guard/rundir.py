@@ -62,6 +62,14 @@ class RunDir:
         """The folders that the agent may use freely, by the variable that names each."""
         return {"TMPDIR": self.tmp, "HOME": self.home}
 
+    @property
+    def own(self) -> tuple[str, str]:
+        """What is in the folder beside those: not for the agent, whatever the rules say, also where they cover it.
+
+        An agent that could put another socket in the channel's place would answer its children's questions itself.
+        """
+        return self.channel, self.path + "/lock"
+
     def remove(self) -> None:
         """Remove the folder with all that is in it; what cannot be removed is left for the next run's `sweep`."""
         remove_tree(self.path)

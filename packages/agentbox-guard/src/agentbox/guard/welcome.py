@@ -70,7 +70,7 @@ def members(
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
         "sealed": [*_sealed(options), *extra_sealed],
-        "hidden": [*trace_files(options), run.rundir.path + "/lock"],
+        "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
         "never": never_passed_names(),
     }

@@ -77,6 +77,8 @@ def _unix(op: str, path: str, pid: int, desk: Desk) -> Verdict:
     verdict = Verdict({"path": show_path(real, desk.private)})
     if real == desk.channel and op == "net.connect":
         verdict.quiet = True
+    elif op == "net.bind" and within(real, desk.hidden):
+        verdict.denial = Denial("write", real, "it is agentbox's own record of this run")
     elif op == "net.bind" and desk.policy.is_writable(real):
         pass  # a socket's name is a file like others: the write rule allows making it, a net: rule connecting to it
     elif not within(real, list(desk.private.values())):
