@@ -22,7 +22,7 @@ from agentbox.guard.jobs import Jobs
 from agentbox.guard.kernel import broker as brokers
 from agentbox.guard.kernel import netns
 from agentbox.guard.kernel.broker import CONTINUE, DENY, DIAL, FAIL, Answer, Broker, Request
-from agentbox.guard.kernel.insiders import listens
+from agentbox.guard.kernel.insiders import Insiders, open_diag, sorted_out
 from agentbox.guard.kernel.outside import endpoint, namespace_cookie
 from agentbox.guard.kernel.synthetic import Synthetic
 from agentbox.guard.kernel.traffic import Traffic
@@ -59,14 +59,25 @@ class FakeDesk:
 class Side:
     """A broker for a policy; `template` is a socket that counts as inside (or not)."""
 
-    def __init__(self, policy: str, known: dict[str, tuple[str, ...]] | None = None, inside: int | None = None) -> None:
+    def __init__(
+        self,
+        policy: str,
+        known: dict[str, tuple[str, ...]] | None = None,
+        inside: int | None = None,
+        insiders: Insiders | None = None,
+    ) -> None:
         with socket.socket() as here:
             own = namespace_cookie(here.fileno())
         self.jobs = Jobs()
         self.synthetic = Synthetic()
         desk: Any = FakeDesk(parse(policy, cwd="/"), known or {})
         self.broker = Broker(
-            desk, self.synthetic, self.jobs, inside=own if inside is None else inside, served=(RESOLVER,)
+            desk,
+            self.synthetic,
+            self.jobs,
+            inside=own if inside is None else inside,
+            served=(RESOLVER,),
+            insiders=insiders,
         )
 
     def judge(self, host: str, port: int, **how: Any) -> Answer:
@@ -203,8 +214,7 @@ def test_a_name_that_leads_astray_is_denied_when_it_is_dialled() -> None:
 def test_a_host_server_is_reached_by_rule(host: str, nonblocking: bool) -> None:
     """The socket comes back in the asker's mode: connected, or on its way."""
     with echo_server(host) as port, side(f"net: [{host}]:{port}\n" if ":" in host else f"net: {host}:{port}\n") as one:
-        # Here the server is on the same machine as the asker; the pid of nobody makes it a server outside.
-        answer = one.dial(one.judge(host, port, nonblocking=nonblocking, pid=0))
+        answer = one.dial(one.judge(host, port, nonblocking=nonblocking))
         assert answer.socket is not None
         assert (answer.socket.gettimeout() == 0) is nonblocking
         if answer.errno == errno.EINPROGRESS:
@@ -233,7 +243,7 @@ def test_the_errno_of_the_real_connection_comes_back() -> None:
         port = gone.getsockname()[1]
     with side(f"net: 127.0.0.1:{port}\nnet: nowhere.example.com\n") as one:
         before = len(os.listdir("/proc/self/fd"))
-        answer = one.dial(one.judge("127.0.0.1", port, pid=0))
+        answer = one.dial(one.judge("127.0.0.1", port))
         assert (answer.errno, answer.socket) == (errno.ECONNREFUSED, None)
         answer = one.dial(one.judge(one.synthetic.address("nowhere.example.com"), 80))
         assert (answer.errno, answer.socket) == (errno.EHOSTUNREACH, None)
@@ -248,7 +258,7 @@ def test_options_that_the_asker_has_set_are_kept() -> None:
         asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
         asker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50000)
         asker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", 3, 0))
-        answer = one.dial(one.judge("127.0.0.1", port, template=asker.fileno(), pid=0))
+        answer = one.dial(one.judge("127.0.0.1", port, template=asker.fileno()))
         assert answer.socket is not None
         made = answer.socket
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -271,23 +281,31 @@ def test_options_that_the_asker_has_set_are_kept() -> None:
 def test_who_listens_inside_is_asked_of_the_kernel(bound: str, reached: list[str], missed: list[str]) -> None:
     """For TCP and UDP, IPv4 and IPv6, bound to one address or to all; a closed socket listens no more."""
     family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    diag = socket.socket(fileno=open_diag().detach())
+    dns, insiders = sorted_out([diag])
+    assert dns == [] and insiders is not None
     with socket.socket(family) as stream, socket.socket(family, socket.SOCK_DGRAM) as datagram:
         for one in (stream, datagram):
             one.bind((bound, 0))
         port, other = stream.getsockname()[1], datagram.getsockname()[1]
-        assert not listens(os.getpid(), reached[0], port)
+        assert not insiders.listens(reached[0], port)
         stream.listen()
         for address in reached:
-            assert listens(os.getpid(), address, port) and listens(os.getpid(), address, other, datagram=True)
+            assert insiders.listens(address, port) and insiders.listens(address, other, datagram=True)
         for address in missed:
-            assert not listens(os.getpid(), address, port)
-    assert not listens(os.getpid(), reached[0], port)
+            assert not insiders.listens(address, port)
+    assert not insiders.listens(reached[0], port)
+    diag.close()
 
 
 def test_the_runs_own_servers_are_left_to_the_kernel() -> None:
     """A server inside comes before one of the host at the same port, also where a rule names that."""
-    with socket.create_server(("127.0.0.1", 0)) as server, side("net: 127.0.0.1\n") as broker:
-        assert broker.judge("127.0.0.1", server.getsockname()[1]).action == CONTINUE
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(fileno=open_diag().detach()) as diag:
+        port = server.getsockname()[1]
+        with side("net: 127.0.0.1\n", insiders=Insiders(diag)) as broker:
+            assert broker.judge("127.0.0.1", port).action == CONTINUE
+        with side("net: 127.0.0.1\n") as broker:
+            assert broker.judge("127.0.0.1", port).action == DIAL
 
 
 def test_a_port_of_this_machine_that_nobody_opened_is_refused_and_noted() -> None:
@@ -335,7 +353,7 @@ def test_a_datagram_goes_out_by_rule_and_the_answer_comes_back() -> None:
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)
         port = server.getsockname()[1]
-        how = {"op": "net.send", "kind": socket.SOCK_DGRAM, "payload": b"ping", "pid": 0}
+        how = {"op": "net.send", "kind": socket.SOCK_DGRAM, "payload": b"ping"}
         with side(f"net: u.example.com\nnet: 127.0.0.1:{port}\n", {"u.example.com": ("127.0.0.1",)}) as one:
             first = one.judge(one.synthetic.address("u.example.com"), port, template=asker.fileno(), **how)
             answer = one.dial(first)

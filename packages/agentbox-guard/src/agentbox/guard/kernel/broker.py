@@ -15,7 +15,6 @@ from _socket import AF_UNSPEC, SOCK_DGRAM, SOCK_STREAM
 from agentbox.guard.decisions._base import denial_of
 from agentbox.guard.kernel import netns
 from agentbox.guard.kernel.dial import Dial
-from agentbox.guard.kernel.insiders import listens
 from agentbox.guard.kernel.outside import endpoint, namespace_cookie, progress
 from agentbox.guard.names import literal
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from agentbox.guard.decisions import Desk
     from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.insiders import Insiders
     from agentbox.guard.kernel.synthetic import Synthetic
     from agentbox.guard.session import Denial
 
@@ -38,7 +38,7 @@ class Request:
     """One connect(2) or send with an address, as the supervisor has copied it.
 
     `op` is `net.connect` or `net.send`; `address` the sockaddr's bytes; `kind` (SOCK_STREAM or SOCK_DGRAM) and `family`
-    are the socket's; `template` is a descriptor of the asker's socket, which stays the caller's; `payload` what is sent.
+    are the socket's; `template` is a descriptor of the asker's socket, which stays the caller's; `payload` is for sends.
     """
 
     __slots__ = ("address", "family", "kind", "nonblocking", "op", "payload", "pid", "template")
@@ -80,15 +80,26 @@ class Answer:
 class Broker:
     """One for a run, used on the loop thread. Register `fileno()` for reading in the loop and call `ready` then.
 
-    `inside` is the namespace's cookie (`namespace_cookie` of a socket in it), `served` the resolver's addresses there.
+    `inside` is the namespace's cookie (`namespace_cookie` of a socket in it), `served` the resolver's addresses there,
+    `insiders` knows who listens there (None: nobody).
     """
 
-    def __init__(self, desk: Desk, synthetic: Synthetic, jobs: Jobs, *, inside: int, served: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        synthetic: Synthetic,
+        jobs: Jobs,
+        *,
+        inside: int,
+        served: tuple[str, ...],
+        insiders: Insiders | None = None,
+    ) -> None:
         self._desk = desk
         self._synthetic = synthetic
         self._jobs = jobs
         self._inside = inside
         self._served = served
+        self._insiders = insiders
         self._epoll = select.epoll()
         self._dials: dict[int, Dial] = {}
 
@@ -146,7 +157,7 @@ class Broker:
         if netns.is_local(address, self._served):
             inside = not outside and (
                 (port == netns.DNS_PORT and address in self._served)
-                or listens(request.pid, address, port, datagram=request.kind == SOCK_DGRAM)
+                or self._is_heard(address, port, request.kind == SOCK_DGRAM)
             )
             if inside:
                 answer.action = CONTINUE
@@ -168,11 +179,14 @@ class Broker:
             answer.action, answer.denial = DENY, denial_of(decision, "net")
         return answer
 
+    def _is_heard(self, address: str, port: int, datagram: bool) -> bool:
+        return self._insiders is not None and self._insiders.listens(address, port, datagram=datagram)
+
     def _shut(self, answer: Answer, denial: Denial, outside: bool) -> None:
         """An address of this machine at which nobody of the run listens and which no rule opens on the host.
 
-        Inside, a connection is let go on, to fail as a closed port does, which is worth an entry. Datagrams would seem to
-        be sent: they are refused, and so is the connecting of their socket.
+        Inside, a connection is let go on, to fail as a closed port does, which is worth an entry. Datagrams would seem
+        to be sent: they are refused, and so is the connecting of their socket.
         """
         datagram = answer.request.kind == SOCK_DGRAM
         answer.action = DENY if outside or datagram else CONTINUE

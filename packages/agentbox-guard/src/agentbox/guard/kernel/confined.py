@@ -97,15 +97,16 @@ class Confined:
             return
         from agentbox.guard.kernel.broker import Broker, namespace_cookie
         from agentbox.guard.kernel.dns import DnsStub
+        from agentbox.guard.kernel.insiders import sorted_out
         from agentbox.guard.kernel.synthetic import Synthetic
         from agentbox.guard.kernel.traffic import Traffic
 
         text = _text(netns.RESOLVER_FILE)
-        sockets = [_socket.socket(fileno=number) for number in self._taken.dns]
+        sockets, insiders = sorted_out(_socket.socket(fileno=number) for number in self._taken.dns)
         synthetic = Synthetic()
         broker = Broker(
             self._desk, synthetic, self._jobs, inside=namespace_cookie(sockets[0].fileno()),
-            served=netns.resolvers(text),
+            served=netns.resolvers(text), insiders=insiders,
         )  # fmt: skip
         wall.box.broker = broker
         loop.register(broker.fileno(), broker.ready)

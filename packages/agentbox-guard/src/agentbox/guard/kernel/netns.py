@@ -112,7 +112,8 @@ def is_local(address: str, served: tuple[str, ...]) -> bool:
 
 
 def enter(plan: Plan) -> list[Socket]:
-    """Move the calling process, of one thread, into new namespaces; returns the DNS sockets, UDP and TCP, non-blocking.
+    """Move the calling process, of one thread, into new namespaces; returns the DNS sockets (UDP and TCP, non-blocking)
+    and, last, one that tells who listens in there; `insiders.sorted_out` tells them apart.
 
     The process namespace begins with the next fork. Raises `OSError`; the process must then end.
     """
@@ -130,7 +131,9 @@ def enter(plan: Plan) -> list[Socket]:
     _loopback_up()
     for number, address in enumerate(plan.resolvers):
         _add_address(address, number + 1)
-    return [socket for address in plan.resolvers for socket in _dns_sockets(address)]
+    from agentbox.guard.kernel.insiders import open_diag
+
+    return [*(socket for address in plan.resolvers for socket in _dns_sockets(address)), open_diag()]
 
 
 def fresh_proc() -> bool:
