@@ -48,6 +48,20 @@ def test_broken(name: str, processes: int) -> None:
     assert "\n" not in report.message
 
 
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_proved_ends_before_the_fault(name: str) -> None:
+    """No sentence of what was proved speaks of the line that the verdict names, where the chain itself is at fault."""
+    folder = ROOT / "broken" / name
+    expected = expectation(folder)
+    report = verify(folder / "run.jsonl", **expected["options"])
+    lines = {"the first line begins a chain": 1}
+    for sentence in report.proved:
+        count = lines.get(sentence) or int(sentence.removeprefix("each of the first ").partition(" ")[0])
+        chain_holds = report.status in ("unsealed", "seal-mismatch", "head-mismatch", "blob-missing", "blob-edited")
+        assert count < report.line or chain_holds, report.message
+        assert 0 < count <= report.entries
+
+
 @pytest.mark.parametrize("name", VALID)
 def test_read_valid(name: str) -> None:
     """Reading a valid vector gives one entry per line, each with the very bytes of its line."""

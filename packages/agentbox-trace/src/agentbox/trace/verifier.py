@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from .diagnose import Finding
 
+_CHAIN_HOLDS = ("sealed", "unsealed", "seal-mismatch", "head-mismatch", "blob-missing", "blob-edited")
+"""What is only found where every line is chained."""
 _START = 1 << 16  # bytes that hold line 0 of nearly every trace
 
 
@@ -232,9 +234,13 @@ class _Check:
         report.head = position.head
         report.counts = position.counts
         report.offset = position.offset
-        if position.seq:
+        # A line that was changed may well carry the right hash of the one before: it must not be among what is proved.
+        chained = position.seq if report.status in _CHAIN_HOLDS else min(position.seq, report.line - 1)
+        if chained == 1:
+            report.proved.append("the first line begins a chain")
+        elif chained > 1:
             report.proved.append(
-                f"each of the first {position.seq} lines carries the hash of the line before it and the next number"
+                f"each of the first {chained} lines carries the hash of the line before it and the next number"
             )
         return report
 
