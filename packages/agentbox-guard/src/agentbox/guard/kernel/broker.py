@@ -38,7 +38,7 @@ class Request:
     """One connect(2) or send with an address, as the supervisor has copied it.
 
     `op` is `net.connect` or `net.send`; `address` the sockaddr's bytes; `kind` (SOCK_STREAM or SOCK_DGRAM) and `family`
-    are the socket's; `template` is a descriptor of the asker's socket, which stays the caller's; `payload` is for sends.
+    are the socket's; `template` is a descriptor of the asker's socket, which stays the caller's; `payload` of a send.
     """
 
     __slots__ = ("address", "family", "kind", "nonblocking", "op", "payload", "pid", "template")
