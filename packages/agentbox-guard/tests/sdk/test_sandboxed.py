@@ -108,6 +108,8 @@ tell(lambda: box.read_text("/etc/passwd"), lambda: box.write_text("data/x", "x")
     assert [text.partition(": ")[0] for text in said] == ["Denied"] * 7
     targets = ["/etc/passwd", "/data/x", f":{other.port}", f":{other.port}", "/ls", "/agentbox.policy", "/trace.jsonl"]
     assert all(target in text for target, text in zip(targets, said, strict=True))
+    ops = ["fs.read", "fs.write", "http.request", "http.request", "proc.run", "fs.write", "fs.read"]
+    assert [text.split()[2] for text in said] == ops
     assert len(sandbox.trace("deny")) == 7
     assert other.seen == []
 
@@ -119,7 +121,18 @@ def test_a_program_started_by_the_sdk_is_confined(sandbox):
     assert (free.returncode, len(free.stdout)) == (0, 5)
     code = f"import agentbox.client as box\ntell(lambda: box.run({argv!r}).stderr)"
     (said,) = sandbox.run(code, f"exec: {sys.executable}\n")
-    assert "read denied: /etc/passwd" in said
+    assert "fs.read denied: /etc/passwd" in said
+
+
+def test_a_denial_is_worded_once(sandbox):
+    """An agent that meets the same denial directly and through the SDK reads the same line."""
+    code = """
+import agentbox.client as box
+tell(lambda: open("/etc/passwd"), lambda: box.read_text("/etc/passwd"), lambda: open("data/x", "w"),
+     lambda: box.write_text("data/x", "x"))
+"""
+    said = [text[text.index("agentbox: ") :] for text in sandbox.run(code)]
+    assert (said[0], said[2]) == (said[1], said[3])
 
 
 def test_a_program_that_takes_too_long_is_ended_with_its_children(sandbox):

@@ -81,6 +81,27 @@ def test_a_python_child_must_carry_the_guards_variables(desk):
     assert run(it, "/bin/echo", env_ok=False).denial is None
 
 
+def test_a_python_child_must_find_itself_where_the_system_does(desk, tmp_path):
+    """An empty argv[0], and `..` in it, in the program's path or in PATH, are refused: Python would read `..` by its
+    letters and run the .pth files of an environment that the agent has made there."""
+    it = desk("exec: *\nwrite: ./out\n")
+    (tmp_path / "out" / "bin").mkdir(parents=True)
+    (tmp_path / "out" / "sub").symlink_to("/usr/bin")
+    name = os.path.basename(sys.executable)
+    (tmp_path / "out" / "bin" / name).touch(0o755)
+
+    def start(first, file=sys.executable, **more):
+        return decide(it, "proc.exec", file=file, argv=[first], cwd=it.cwd, env_ok=True, **more).denial
+
+    assert start(sys.executable) is None and start(name, path=os.path.dirname(sys.executable)) is None
+    assert "argv[0], is empty" in start("").reason
+    for first in ("out/sub/../bin/python", f"{tmp_path}/out/sub/../bin/python"):
+        assert "has a part .." in start(first).reason
+    assert "has a part .." in start(name, path=f"out/sub/../bin:{os.path.dirname(sys.executable)}").reason
+    folder, name = os.path.split(sys.executable)
+    assert "has a part .." in start(sys.executable, file=f"{folder}/../{os.path.basename(folder)}/{name}").reason
+
+
 def test_python_behind_a_script_or_env_is_recognised(desk, tmp_path):
     """`#!` lines, `env -S` and `env -i` are followed to the interpreter."""
     it = desk("exec: *\n", path=os.path.dirname(sys.executable) + ":/usr/bin:/bin")

@@ -36,3 +36,40 @@ def test_the_channel_cannot_be_replaced(sandbox, tmp_path):
     environ = {**os.environ, "AGENTBOX_CHANNEL": str(tmp_path / "plain" / "channel")}
     plain = subprocess.run([sys.executable, "-c", ACTS], env=environ, capture_output=True, text=True)
     assert plain.stdout.split() == ["done"] * 4, plain.stderr
+
+
+PTH = """
+import os, subprocess, sys
+import agentbox.client as box
+place = os.path.join(os.path.dirname(sys.path[-1] if sys.path[-1].endswith("site-packages") else
+                                     [p for p in sys.path if p.endswith("site-packages")][0]), "site-packages")
+for name in (place + "/zz.pth", sys.prefix + "/pyvenv.cfg", os.path.dirname(sys.executable) + "/pyvenv.cfg"):
+    for write in (lambda: open(name, "a").write("x"), lambda: box.write_text(name, "x")):
+        try:
+            write()
+            print("written")
+        except PermissionError as error:
+            print("never writable" in str(error))
+box.write_text("beside.txt", "x")
+print(subprocess.run([sys.executable, "-c", "print('child')"], capture_output=True, text=True).stdout.strip())
+"""
+
+
+def test_the_interpreters_own_environment_is_sealed_for_sdk_calls(sandbox):
+    """A virtual environment in the workspace is as closed to the SDK as to the agent's own writes, so that a Python
+    child of it may still be started."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=sandbox.folder, check=True)
+    (packages,) = (sandbox.folder / ".venv").glob("lib/python*/site-packages")
+    (packages / "agentbox.pth").write_text("".join(f"{path}\n" for path in sorted({p for p in sys.path if p})))
+    done = sandbox.end(
+        sandbox.start(
+            "",
+            "read: .\nwrite: .\nexec: *\n",
+            argv=[str(sandbox.folder / ".venv" / "bin" / "python"), "-c", PTH],
+            fake=False,
+            layers="guard",
+        )
+    )
+    assert done.status == 0, done.err
+    assert done.out.split() == ["True"] * 6 + ["child"]
+    assert not (packages / "zz.pth").exists() and (sandbox.folder / "beside.txt").exists()

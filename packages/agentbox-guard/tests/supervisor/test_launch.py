@@ -153,21 +153,28 @@ def test_a_virtual_environment_is_named_when_it_is_active():
     assert "VIRTUAL_ENV" not in environ.build(policy, {"PATH": "/bin", "VIRTUAL_ENV": "/v"}, {}, {})
 
 
-def test_no_kernel_layer_is_pretended():
-    """`kernel` is refused in this build, `auto` and `guard` are the guard alone."""
-    assert kernel.choose("auto") == kernel.choose("guard") == ()
-    with pytest.raises(Unconfinable, match="no kernel layer"):
-        kernel.choose("kernel")
+def test_no_kernel_layer_is_pretended(monkeypatch):
+    """A layer is left out only where it was named and does not work, and never where there is none for the system."""
+    assert kernel.choose("guard") == ()
+    assert kernel.choose("auto", platform="darwin") == ()
+    with pytest.raises(Unconfinable, match="no kernel layer for darwin"):
+        kernel.choose("kernel", platform="darwin")
+    with pytest.raises(Unconfinable, match="got 'walls', expected one of netns, landlock, seccomp"):
+        kernel.choose("auto", ["walls"], platform="linux")
+    monkeypatch.setattr(kernel, "nested", lambda: False)
 
-    class Missing:
-        name, enforces = "landlock", frozenset({"read"})
+    class Layer:
+        missing = ""
 
         def probe(self):
-            return "Linux 5.13 is needed"
+            return self.missing
 
-    with pytest.raises(Unconfinable, match=r"landlock is not to be had: Linux 5\.13"):
-        kernel.choose("kernel", (Missing(),))
-    assert kernel.choose("auto", (Missing(),)) == ()
+    monkeypatch.setattr(kernel, "load", lambda name: Layer())
+    assert kernel.choose("kernel", ["landlock"], platform="linux") == ("netns", "landlock", "seccomp")
+    monkeypatch.setattr(Layer, "missing", "Linux 5.13 is needed")
+    assert kernel.choose("auto", platform="linux") == ("netns", "landlock", "seccomp")
+    assert kernel.choose("auto", ["landlock"], platform="linux") == ("netns", "seccomp")
+    assert kernel.choose("auto", ["seccomp"], platform="linux") == ("landlock",)  # an empty network needs the broker
 
 
 def test_a_private_folder_is_private_locked_and_removed(tmp_path):

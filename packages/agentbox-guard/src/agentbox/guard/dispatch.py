@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from agentbox.guard import channel
 from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from agentbox.guard.services import RunServices
     from agentbox.guard.session import Session
 
+_HASH_HERE = 1024 * 1024
+"""Bytes up to which an announced file is hashed in the loop, at most a millisecond."""
 _PATHS = ("path", "to", "file", "cwd")
 _LONGEST, _MOST_WORDS = 4096, 64
 _PLAIN_WELCOME = channel.welcome("sdk", {})
@@ -106,11 +109,38 @@ class Dispatcher:
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
 
-    def _observe(self, event: Event) -> None:
-        """Record an act, and note it for the kernel's own notice of the same."""
+    def _observe(self, event: Event, *, asked: bool = False) -> None:
+        """Record an act, and note it for the kernel's own notice of the same.
+
+        Native code that is loaded is a fact about a process, everything else that is announced an act of it.
+        """
+        if event.op == "code.load":
+            self._session.process(event)
+            return
         if self._announced is not None:
+            if event.op == "fs.read" and not self._complete(event, asked):
+                return  # the kernel's notice of the open will be the entry
             self._announced.add(event.pid, event.op, event.args)
         self._session.observe(event)
+
+    def _complete(self, event: Event, asked: bool) -> bool:
+        """Under kernel layers a guard does not read for its announcement: what is to be read is hashed here.
+
+        False for a long file that is only announced: its hash is taken beside the loop, when the open comes.
+        """
+        if "sha256" in event.args or "absent" in event.args:
+            return True
+        try:
+            path = f"/proc/{event.pid}/root{event.private['_path']}"
+            info = os.stat(path)
+            if stat.S_ISREG(info.st_mode):
+                if info.st_size > _HASH_HERE and not asked:
+                    return False
+                event.args["sha256"] = self._desk.hashes.file(path)
+                event.args["size"] = info.st_size
+        except OSError:
+            return False  # nothing that the agent could read either
+        return True
 
     def begin(self) -> None:
         """Start the session, once: after the first welcome, which it would delay, and before anything is recorded."""
@@ -155,27 +185,20 @@ class Dispatcher:
     def _event(self, connection: Connection, line: dict[str, Any]) -> Event:
         process = self._process(connection, line["t"])
         self._introduce(process)
-        asked = line["t"] == "call" or (line["t"] == "ask" and line["op"] in DECIDERS)
-        return Event(
-            line["op"],
-            line["args"] if asked else _shown(line["args"], self._desk.private),
-            lane=process.lane(line["thread"], line.get("task")),
-            pid=process.pid,
-            site=line.get("site", ""),
-        )
+        args = line["args"]
+        private = {"_path": args.get("path")}
+        if line["t"] != "call" and not (line["t"] == "ask" and line["op"] in DECIDERS):
+            args = _shown(args, self._desk.private)
+        lane = process.lane(line["thread"], line.get("task"))
+        event = Event(line["op"], args, lane=lane, pid=process.pid, site=line.get("site", ""))
+        event.private = private
+        return event
 
     # --- asked operations ---
 
-    def _witness(self, event: Event) -> None:
-        """Native code that is loaded is a fact about a process; everything else that is announced is an act of it."""
-        if event.op == "code.load":
-            self._session.process(event)
-        else:
-            self._session.observe(event)
-
     def _ask_file(self, connection: Connection, number: int, event: Event) -> None:
         def go() -> None:
-            self._observe(event)
+            self._observe(event, asked=True)
             self.answer(connection, channel.allowed(number, {}))
 
         if event.op in channel.WRITES and not str(event.args.get("path", "")).startswith("$"):
@@ -225,7 +248,7 @@ class Dispatcher:
             denial.enforced = not self._observing
             self._session.deny(_public(event), denial)
             if denial.enforced:
-                text = denial_text(denial, self._desk.policy.name)
+                text = denial_text(event.op, denial, self._desk.policy.name)
                 self.answer(connection, channel.refused(number, text, verdict.code))
                 return
         elif not verdict.quiet:
@@ -262,7 +285,7 @@ class Dispatcher:
         except EffectDenied as error:
             event.args = _shown(_bounded(event.args), self._desk.private)
             self._session.deny(event, error.denial)
-            answer(self._denied(error.denial))
+            answer(self._denied(event.op, error.denial))
             return
         except OSError as error:
             filename = error.filename if type(error.filename) is str else None
@@ -293,7 +316,7 @@ class Dispatcher:
             return
 
         def done(outcome: Any) -> None:
-            result = self._outcome(outcome, context)
+            result = self._outcome(event.op, outcome, context)
             self._repeat_denials(public, result)
             self._session.complete(public, effect, result)
             answer(result)
@@ -310,14 +333,14 @@ class Dispatcher:
             outcome = error
         done(outcome)
 
-    def _outcome(self, outcome: Any, context: EffectContext) -> dict[str, Any]:
+    def _outcome(self, op: str, outcome: Any, context: EffectContext) -> dict[str, Any]:
         """The result of an effect. What was refused midway (a redirect) is in `denied`, so that a replay can tell of it
         as well.
         """
         denials = [*context.denials]
         if isinstance(outcome, EffectDenied):
             denials.append(outcome.denial)
-            outcome = self._denied(outcome.denial)
+            outcome = self._denied(op, outcome.denial)
         elif isinstance(outcome, Exception):
             raise outcome
         result: dict[str, Any] = dict(outcome)
@@ -325,8 +348,8 @@ class Dispatcher:
             result["denied"] = [{name: getattr(denial, name) for name in Denial.__slots__} for denial in denials]
         return result
 
-    def _denied(self, denial: Denial) -> dict[str, Any]:
-        text = denial_text(denial, self._desk.policy.name)
+    def _denied(self, op: str, denial: Denial) -> dict[str, Any]:
+        text = denial_text(op, denial, self._desk.policy.name)
         return _error("denied", text, errno=errno.EACCES, target=denial.target, rule=denial.rule, fix=denial.fix)
 
     def _repeat_denials(self, event: Event, result: dict[str, Any]) -> None:

@@ -161,7 +161,7 @@ def _child(
         if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-        kept = sorted({writer, *(() if confinement is None else (confinement.kept,))})
+        kept = sorted({writer, *(() if confinement is None else confinement.kept)})
         for above, below in zip([2, *kept], [*kept, _descriptor_limit()], strict=True):
             os.closerange(above + 1, below)
         if confinement is not None:

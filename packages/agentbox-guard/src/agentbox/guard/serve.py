@@ -232,7 +232,7 @@ class Service:
             return
         from agentbox.guard.kernel.confined import Confined  # loaded while the child prepares itself
 
-        taken = confinement.take()
+        taken = confinement.hand_over.take()
         if taken is None:
             launch.confirm(self._child, report, name)
             return
@@ -240,7 +240,7 @@ class Service:
             self._run, taken, self._desk, self._processes, self._announced, self._jobs, self._message, self._dispatcher.begin
         )
         self._confined.start(self.loop, self._child.pid)
-        confinement.release()
+        confinement.hand_over.release()
         told: list[bytes] = []
         self.loop.register(report, lambda: told.append(os.read(report, 4096)))
         while not self.loop.ended and b"" not in told:

@@ -78,4 +78,5 @@ class RunServices:
             timeout=timeout,
             limit=limit,
             family=self._desk.family,
+            start=self._desk.start,
         )

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentbox.guard.decisions._base import Starter
     from agentbox.guard.family import Family
 
 _CHUNK = 65536
@@ -33,8 +34,11 @@ def run(
     timeout: float | None,
     limit: int,
     family: Family,
+    start: Starter | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Status (128+n for signal n), standard output and standard error of a program.
+
+    With `start` it is started by that, inside the run's layers.
 
     Raises `OSError`: ETIMEDOUT after `timeout` seconds, EFBIG when one stream is longer than `limit` bytes, else
     posix_spawn(3)'s.
@@ -47,7 +51,7 @@ def run(
     inside[1], outside[1] = outside[1], inside[1]  # the program reads the first pipe and writes the others
     inside[2], outside[2] = outside[2], inside[2]
     try:
-        pid = _start(file, argv, environ, cwd, inside)
+        program = (start or _Child)(file, argv, environ, cwd, inside)
     except OSError:
         _close(outside)
         raise
@@ -56,24 +60,36 @@ def run(
     try:
         out, error = _converse(outside, stdin, None if timeout is None else time.monotonic() + timeout, limit)
     except OSError:
-        family.end_tree(pid)
+        family.end_tree(program.pid)
         raise
     finally:
         _close(outside)
-        _, status = os.waitpid(pid, 0)
+        status = program.wait()
     code = os.waitstatus_to_exitcode(status)
     return (code if code >= 0 else 128 - code), out, error
 
 
-def _start(file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]) -> int:
-    # posix_spawn(3) has no working directory: this thread leaves the shared one behind (unshare(2), CLONE_FS) and
-    # changes its own.
-    _syscalls.unshare(_syscalls.CLONE_FS)
-    os.chdir(cwd)
-    actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(ends)]
-    return os.posix_spawn(
-        file, list(argv), dict(environ), file_actions=actions, setsigmask=(), setsigdef=(signal.SIGPIPE, signal.SIGXFSZ)
-    )
+class _Child:
+    """A program started by the supervisor itself."""
+
+    __slots__ = ("pid",)
+
+    def __init__(
+        self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]
+    ) -> None:
+        # posix_spawn(3) has no working directory: this thread leaves the shared one behind (unshare(2), CLONE_FS) and
+        # changes its own.
+        _syscalls.unshare(_syscalls.CLONE_FS)
+        os.chdir(cwd)
+        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(ends)]
+        default = (signal.SIGPIPE, signal.SIGXFSZ)
+        self.pid = os.posix_spawn(
+            file, list(argv), dict(environ), file_actions=actions, setsigmask=(), setsigdef=default
+        )
+
+    def wait(self) -> int:
+        """Its wait status, when it has ended."""
+        return os.waitpid(self.pid, 0)[1]
 
 
 def _converse(ends: list[int], stdin: bytes, deadline: float | None, limit: int) -> tuple[bytes, bytes]:

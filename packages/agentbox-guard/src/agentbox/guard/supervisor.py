@@ -68,7 +68,11 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     Raises `GuardError` or the session's own error (`TraceError`, ...) for what is wrong before the agent is started;
     later failures are said by `options.say` and returned as a status (docs: the exit table of the command line).
     """
-    live = kernel.choose(options.layers, options.allow_degraded)
+    # Another session than a recording one serves guards, and starts nothing that the kernel would have to hold.
+    wish = "guard" if session_factory is not None and options.layers == "auto" else options.layers
+    live = kernel.choose(wish, options.allow_degraded)
+    if live and "seccomp" not in live and kernel.nested():
+        options.say("inside another run of agentbox: that run's confinement holds, and of this policy landlock")
     if options.mode == "observe":
         live = tuple(name for name in live if name != "landlock")  # which could only refuse
     how = _recognise(options, live)
@@ -78,12 +82,12 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     try:
         ready = Run(options, how, live, rundir)
         session = session_factory(options, rundir) if session_factory else None
+        if options.create_roots:
+            session = _make_write_folders(ready, session)
         listener = _listen(rundir.channel)
         signals = ready.signals = Signals()
         if live:
             ready.confinement = _confine(ready)
-        if options.create_roots:
-            session = _make_write_folders(ready, session)
         child, report = launch.start(
             how.file,
             how.argv,

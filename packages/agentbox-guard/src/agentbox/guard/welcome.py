@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.options import RunOptions
+    from agentbox.guard.runtimes._base import Launch
     from agentbox.guard.supervisor import Run
 
 SYSTEM_FILES = (
@@ -69,7 +70,7 @@ def members(
         "readable": [*there(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
-        "sealed": [*_sealed(options), *extra_sealed],
+        "sealed": [*_sealed(options), *extra_sealed, *([] if planning else _interpreter(how))],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
         "never": never_passed_names(),
@@ -106,6 +107,15 @@ def _sealed(options: RunOptions) -> list[str]:
     policy = options.policy.path
     files = [os.path.realpath(os.path.join(options.cwd, policy))] if policy else []
     return [*files, *code_roots()]
+
+
+def _interpreter(how: Launch) -> list[str]:
+    """What a Python run must not change of its own interpreter; the guard seals it as well, but not for SDK calls."""
+    if how.runtime != "python":
+        return []
+    from agentbox.guard.runtimes import python
+
+    return python.homes(how.file)
 
 
 def _engine() -> str:

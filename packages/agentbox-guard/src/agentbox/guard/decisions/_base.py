@@ -10,7 +10,7 @@ from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol
 
     from agentbox.guard.family import Family
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from agentbox.guard.names import Names
     from agentbox.guard.runtimes._base import Guest
     from agentbox.policy import Decision, Policy
+
+    class Program(Protocol):
+        """A started program."""
+
+        pid: int
+
+        def wait(self) -> int:
+            """Its wait status, when it has ended."""
+
+    Starter = Callable[[str, Sequence[str], Mapping[str, str], str, list[int]], Program]
+    """Takes file, argv, environment, working directory and the three standard descriptors. Raises `OSError`."""
 
     class Wall(Protocol):
         """What decisions ask of live kernel layers."""
@@ -60,6 +71,7 @@ class Desk:
         "readable",
         "runtimes",
         "sealed",
+        "start",
         "wall",
     )
 
@@ -91,6 +103,8 @@ class Desk:
         self.names = names
         self.hashes = hashes
         self.runtimes = runtimes
+        self.start: Starter | None = None
+        """How programs for SDK calls are started inside the run's layers; None: by the supervisor itself."""
         self.wall: Wall | None = None
         """The kernel's layers, once they are live: then they hold, and guards only explain."""
 
@@ -142,11 +156,14 @@ def rule_text(decision: Decision) -> str | None:
     return None if rule is None else f"{rule.where}: {rule}"
 
 
-def denial_text(denial: Denial, policy: str) -> str:
-    """The one line that the agent's exception shows; `policy` is the policy file as the user named it."""
+def denial_text(op: str, denial: Denial, policy: str) -> str:
+    """The one line that the agent's exception shows; `policy` is the policy file as the user named it.
+
+    It names the operation, as the guard does for what it decides itself: an agent meets one wording.
+    """
     from agentbox.policy.forms.path import denied_text
 
-    return denied_text(denial.key, denial.target, denial.reason, denial.fix or "", policy)
+    return denied_text(op, denial.target, denial.reason, denial.fix or "", policy)
 
 
 def executable(path: str) -> bool:

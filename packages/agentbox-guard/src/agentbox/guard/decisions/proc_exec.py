@@ -14,7 +14,7 @@ from agentbox.guard.errors import GuardError
 from agentbox.guard.launch import find_command
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.runtimes import _flags
-from agentbox.guard.runtimes.python import interpreter
+from agentbox.guard.runtimes.python import hops, interpreter
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -84,7 +84,7 @@ def digest(file: str, desk: Desk) -> str | None:
 
 def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
     """Why a program of a guarded runtime would run without its guard, or ""."""
-    found = interpreter(file, argv or [file], cwd, path)
+    found = interpreter(file, argv or [""], cwd, path)
     if found is None:
         return _guest_problem(file, argv, cwd, env_ok, desk, path)
     problem = found.problem or _flags.read(found.words).problem or _home_problem(found, cwd, path, desk)
@@ -113,14 +113,24 @@ def _home_problem(found: Interpreter, cwd: str, path: str, desk: Desk) -> str:
     A Python takes its place from argv[0], with a slash or by PATH, and runs `.pth` files of a `pyvenv.cfg` beside that
     or above it before any guard is live (Modules/getpath.py; Lib/site.py).
     """
+    if not found.name:
+        return "its name, argv[0], is empty, so it would look for itself elsewhere"
     places = [found.file]
     if "/" in found.name:
         places.append(found.name)
     else:
-        hits = (os.path.join(cwd, folder, found.name) for folder in path.split(":"))
-        places += [hit for hit in hits if executable(hit)][:1]
+        for folder in path.split(":"):
+            place = os.path.join(cwd, folder, found.name)
+            if ".." in folder.split("/") or executable(place):
+                places.append(place)
+            if executable(place):
+                break
     for place in places:
-        for hop in _links(os.path.join(cwd, place)):
+        # Python takes ".." back by the letters (joinpath of Modules/getpath.c), the kernel by the folders: two places,
+        # if the name before it is a link.
+        if ".." in place.split("/"):
+            return f"{place} has a part .. in it, and may mean one place to the system and another to Python"
+        for hop in hops(os.path.join(cwd, place)):
             home = os.path.dirname(hop)
             spots = (hop, os.path.join(home, "pyvenv.cfg"), os.path.join(os.path.dirname(home), "pyvenv.cfg"))
             if any(_agent_writes(spot, desk) for spot in spots) and not _named(hop, desk):
@@ -128,19 +138,9 @@ def _home_problem(found: Interpreter, cwd: str, path: str, desk: Desk) -> str:
     return ""
 
 
-def _links(place: str) -> list[str]:
-    """The places that a link leads through, folders resolved, the file itself last."""
-    hops = []
-    for _ in range(40):  # as many as the kernel follows (path_resolution(7))
-        place = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
-        hops.append(place)
-        if not os.path.islink(place):
-            break
-        place = os.path.join(os.path.dirname(place), os.readlink(place))
-    return hops
-
-
 def _agent_writes(path: str, desk: Desk) -> bool:
+    if within(path, desk.sealed):
+        return False
     return desk.policy.is_writable(path) or within(path, list(desk.private.values()))
 
 

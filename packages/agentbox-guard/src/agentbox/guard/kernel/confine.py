@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import os
 import struct
+import sys
 
 from agentbox.guard.errors import GuardFailed
 
@@ -18,21 +19,77 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
     from agentbox.guard.kernel._base import Layer
+    from agentbox.guard.kernel.spawner import Spawner
     from agentbox.policy import Policy
 
 _TIMEOUT = 30.0
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred, unix(7)
-_DNS, _READY = b"d", b"r"
+_DNS, _READY, _FAILED = b"d", b"r", b"e"
+
+
+class Handover:
+    """The two ends by which a child hands over what the supervisor needs, and then waits for its word."""
+
+    __slots__ = ("_inner", "_outer", "failed")
+
+    def __init__(self) -> None:
+        self._outer, self._inner = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self._outer.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        self._outer.settimeout(_TIMEOUT)
+        self.failed = 0
+        """The errno that a child has sent in place of what it should have."""
+
+    @property
+    def inner(self) -> int:
+        """The child's end."""
+        return self._inner.fileno()
+
+    def take(self) -> Taken | None:
+        """In the supervisor: what the child has handed over; None when it ended before, and has said why elsewhere.
+
+        The child waits until `release`. Raises `GuardFailed`.
+        """
+        self._inner.close()
+        taken = Taken()
+        while True:
+            try:
+                data, ancillary, _, _ = self._outer.recvmsg(64, _socket.CMSG_SPACE(64 * 4) + _socket.CMSG_SPACE(12))
+            except TimeoutError:
+                raise GuardFailed(f"the confinement was not applied within {_TIMEOUT:g} seconds") from None
+            except OSError:
+                return None
+            if data[:1] == _FAILED:
+                self.failed = int.from_bytes(data[1:5], sys.byteorder)
+            if not data or data[:1] == _FAILED:
+                return None
+            for _, kind, body in ancillary:
+                if kind == _socket.SCM_RIGHTS:
+                    taken.dns += struct.unpack(f"={len(body) // 4}i", body)
+                else:
+                    taken.agent = _CREDENTIALS.unpack(body)[0]
+            if data[:1] == _READY:
+                number, taken.fresh_proc = struct.unpack("=i?", data[1:])
+                if number >= 0:
+                    taken.listener = _adopt(taken.agent, number)
+                return taken
+
+    def release(self) -> None:
+        """Let the child go on to execute its program."""
+        try:
+            self._outer.send(b"g")
+        except OSError:
+            pass  # it is gone; its end tells why
+        self._outer.close()
 
 
 class Confinement:
-    """The live layers of a run, by name, and the two ends of the hand-over.
+    """The live layers of a run, by name, with the hand-over of its agent and the starter of programs for SDK calls.
 
     `context` makes the planning context when it is called, in the child: the supervisor has other things to do
     meanwhile.
     """
 
-    __slots__ = ("_context", "_inner", "_loaded", "_outer", "_plans", "_policy", "names")
+    __slots__ = ("_context", "_loaded", "_plans", "_policy", "_requests", "_starter", "hand_over", "names")
 
     def __init__(self, names: tuple[str, ...], policy: Policy, context: Callable[[], Mapping[str, Any]]) -> None:
         self.names = names
@@ -40,14 +97,20 @@ class Confinement:
         self._context = context
         self._loaded: dict[str, Layer] = {}
         self._plans: dict[str, Any] = {}
-        self._outer, self._inner = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        self._outer.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
-        self._outer.settimeout(_TIMEOUT)
+        self.hand_over = Handover()
+        self._requests, self._starter = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
 
     @property
-    def kept(self) -> int:
-        """The descriptor that the child must keep until `enter`."""
-        return self._inner.fileno()
+    def kept(self) -> tuple[int, ...]:
+        """The descriptors that the child must keep until `enter`."""
+        return self.hand_over.inner, self._starter.fileno()
+
+    def spawner(self, post: Callable[[Callable[[], None]], None]) -> Spawner:
+        """In the supervisor: what starts programs inside; `post` has the loop call a function."""
+        from agentbox.guard.kernel.spawner import Spawner
+
+        self._starter.close()
+        return Spawner(self._requests, Handover, post)
 
     def enter(self, start: Callable[[], Never]) -> Never:
         """In the forked child: go in, and call `start`, which executes the program, when the supervisor is ready.
@@ -67,61 +130,55 @@ class Confinement:
 
         with _named("netns"):
             sockets = netns.enter(self._plans["netns"])
-        _send_sockets(self._inner, sockets)
+        _send_sockets(self.hand_over.inner, sockets)
         fresh: list[bool] = []
-        init.run(lambda: self._last_steps(start, fresh[0]), in_init=lambda: fresh.append(netns.fresh_proc()))
+
+        def in_init() -> None:
+            fresh.append(netns.fresh_proc())
+            self._fork_starter()
+
+        init.run(lambda: self._last_steps(start, fresh[0]), in_init=in_init)
 
     def _last_steps(self, start: Callable[[], Never], fresh: bool) -> Never:
+        if "netns" not in self._plans:
+            # A starter that is the agent's own child would surprise its wait(2): it gets another parent at once.
+            child = os.fork()
+            if child == 0:
+                self._fork_starter()
+                os._exit(0)
+            os.waitpid(child, 0)
+        self._starter.close()
+        self._confine(self.hand_over.inner, start, fresh)
+
+    def _fork_starter(self) -> None:
+        if os.fork() == 0:
+            try:
+                from agentbox.guard.kernel import spawner
+
+                spawner.serve(self._starter, self._confine)
+            finally:
+                os._exit(70)
+
+    def _confine(self, inner: int, start: Callable[[], Never], fresh: bool = False) -> Never:
+        """Apply what is for each program, hand over, and start it when the supervisor says so. Raises `OSError`."""
         from agentbox.guard.kernel.netns import drop_capabilities
 
         drop_capabilities()
+        listener = -1
         for name in ("landlock", "seccomp"):
             if name in self._plans:
                 with _named(name):
                     self._loaded[name].apply(self._plans[name])
-        listener = self._plans["seccomp"].listener if "seccomp" in self._plans else -1
+        if "seccomp" in self._plans:
+            listener = self._plans["seccomp"].listener
         # write(2): a sendmsg(2) would wait for the very supervisor that does not have the listener yet
-        os.write(self._inner.fileno(), _READY + struct.pack("=i?", listener, fresh))
-        if os.read(self._inner.fileno(), 1) != b"g":
+        os.write(inner, _READY + struct.pack("=i?", listener, fresh))
+        if os.read(inner, 1) != b"g":
             os._exit(70)
         if listener >= 0:
             os.close(listener)
-        os.close(self._inner.fileno())
+        os.close(inner)
         start()
-
-    def take(self) -> Taken | None:
-        """In the supervisor: what the child has handed over; None when it ended before, and has said why elsewhere.
-
-        The child waits until `release`. Raises `GuardFailed`.
-        """
-        self._inner.close()
-        taken = Taken()
-        while True:
-            try:
-                data, ancillary, _, _ = self._outer.recvmsg(64, _socket.CMSG_SPACE(64 * 4) + _socket.CMSG_SPACE(12))
-            except TimeoutError:
-                raise GuardFailed(f"the confinement was not applied within {_TIMEOUT:g} seconds") from None
-            except OSError:
-                return None
-            if not data:
-                return None
-            for _, kind, body in ancillary:
-                if kind == _socket.SCM_RIGHTS:
-                    numbers = struct.unpack(f"={len(body) // 4}i", body)
-                    taken.dns += numbers
-                else:
-                    taken.agent = _CREDENTIALS.unpack(body)[0]
-            if data[:1] != _DNS:
-                number, taken.fresh_proc = struct.unpack("=i?", data[1:])
-                if number >= 0:
-                    taken.listener = _adopt(taken.agent, number)
-                return taken
-
-    def release(self) -> None:
-        """Let the child go on to execute the agent's program."""
-        self._outer.send(b"g")
-        self._outer.close()
-
 
 class _Named:
     """Puts a layer's name in front of the text of an `OSError`."""
@@ -140,9 +197,11 @@ class _Named:
 _named = _Named
 
 
-def _send_sockets(inner: _socket.socket, sockets: list[_socket.socket]) -> None:
+def _send_sockets(inner: int, sockets: list[_socket.socket]) -> None:
     numbers = struct.pack(f"={len(sockets)}i", *(one.fileno() for one in sockets))
-    inner.sendmsg([_DNS], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
+    one = _socket.socket(fileno=inner)
+    one.sendmsg([_DNS], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
+    one.detach()
     for one in sockets:
         one.close()
 

@@ -15,13 +15,14 @@ from agentbox.guard.kernel.wall import Wall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from agentbox.guard.connections import Processes
     from agentbox.guard.decisions import Desk
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
+    from agentbox.guard.kernel.spawner import Program
     from agentbox.guard.loop import Loop
     from agentbox.guard.session import Denial
     from agentbox.guard.supervisor import Run
@@ -60,6 +61,9 @@ class Confined:
             self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, message)
         self._ends: list[Callable[[], None]] = []
         self._loop: Loop
+        confinement = run.confinement
+        self._spawner = confinement.spawner(self._post) if confinement is not None else None
+        desk.start = self._start
 
     def start(self, loop: Loop, child: int) -> None:
         """Serve from now on; `child` is our own child, which stands for the agent."""
@@ -68,6 +72,18 @@ class Confined:
         if self._wall is not None:
             self._wall.box.network = self.serve_network
             self._wall.start(loop, loop.drain)
+
+    def _post(self, call: Callable[[], None]) -> None:
+        self._jobs.post(lambda _: call(), None)
+
+    def _start(self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]) -> Program:
+        """Start a program for an SDK call, confined as the agent is; in a worker thread. Raises `OSError`."""
+        assert self._spawner is not None
+        return self._spawner.start(file, argv, environ, cwd, ends, self._launched)
+
+    def _launched(self, pid: int, listener: int) -> None:
+        if self._wall is not None:
+            self._wall.launched(pid, listener)
 
     def follow_stop(self, child: int) -> None:
         """When the agent was stopped as a job is: stop as well, and go on with it (on SIGCHLD)."""
@@ -87,6 +103,8 @@ class Confined:
 
     def close(self) -> None:
         """Whoever still waits for an answer fails."""
+        if self._spawner is not None:
+            self._spawner.close()
         if self._wall is not None:
             self._wall.close()
 

@@ -37,7 +37,7 @@ def widen(message: dict[str, Any], options: RunOptions, how: Launch, search: str
         for tree in (*system.program_trees(program, search), os.path.realpath(program)):
             if not policy.is_writable(tree):
                 trees[tree] = None
-    code = welcome.code_roots()
+    code = message["code"] = welcome.code_roots()
     message["listable"] = [*message["listable"], *(os.path.dirname(root) for root in code), *_on_the_path(trees)]
     there = [path for path in (*system.SYSTEM_TREES, *_ALSO) if os.path.exists(path)]
     message["installed"] = list(trees)

@@ -59,7 +59,7 @@ class Judge:
     """
 
     __slots__ = (
-        "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection", "terminals",
+        "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection", "terminals",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class Judge:
         *,
         readable: Iterable[str],
         sealed: Iterable[str],
+        code: Iterable[str],
         listable: Iterable[str],
         protection: Protection,
     ) -> None:
@@ -76,6 +77,7 @@ class Judge:
         self._hidden = Trees(desk.hidden)
         self._sealed = Trees([*desk.sealed, *sealed])
         self._readable = Trees([*desk.readable, *readable])
+        self._code = Trees(code)
         self._listable = frozenset(listable)
         self.protection = protection
         self._known: dict[tuple[str, str], int | Denial] = {}
@@ -114,6 +116,10 @@ class Judge:
             return Denial("write", path, HOLDS_PROTECTED)
         reason = problem()
         return Denial("write", path, reason) if reason else judged
+
+    def is_own_code(self, path: str) -> bool:
+        """True for agentbox's own code."""
+        return path in self._code
 
     def immutable(self, path: str) -> bool:
         """True if nothing of the run can change what this path means: it lies in no tree that the run may write."""

@@ -30,18 +30,24 @@ _GONE = (errno.ENOENT, errno.EINPROGRESS, errno.ESRCH)
 
 
 class Call:
-    """One system call that waits: `id`, the thread's `pid` in our namespace, `number`, `arch` and six `args`."""
+    """One system call that waits at the listener `fd`: `id`, the thread's `pid` in our namespace, `number`, `arch` and
+    six `args`.
+    """
 
-    __slots__ = ("answered", "arch", "args", "id", "number", "pid")
+    __slots__ = ("answered", "arch", "args", "fd", "id", "number", "pid")
 
-    def __init__(self, facts: tuple[int, ...]) -> None:
+    def __init__(self, fd: int, facts: tuple[int, ...]) -> None:
+        self.fd = fd
         self.id, self.pid, _, self.number, self.arch, _ = facts[:6]
         self.args = facts[6:]
         self.answered = False
 
 
 class Listener:
-    """Answers the calls of one filter; takes over `descriptor`. A call is answered once; later answers do nothing."""
+    """Receives the calls of one filter, and answers those of any; takes over `descriptor`.
+
+    A call is answered once; later answers do nothing.
+    """
 
     __slots__ = ("_buffer", "_receive", "fd")
 
@@ -62,12 +68,12 @@ class Listener:
             if error.errno in (errno.ENOENT, errno.EINTR):
                 return None
             raise
-        return Call(_NOTIFICATION.unpack(self._buffer))
+        return Call(self.fd, _NOTIFICATION.unpack(self._buffer))
 
     def stands(self, call: Call) -> bool:
         """True while the caller still waits, so that what was read of its /proc entries was its own."""
         try:
-            fcntl.ioctl(self.fd, _VALID, call.id.to_bytes(8, "little"))
+            fcntl.ioctl(call.fd, _VALID, call.id.to_bytes(8, "little"))
             return True
         except OSError:
             return False
@@ -93,7 +99,7 @@ class Listener:
             return
         try:
             flags = os.O_CLOEXEC if close_on_exec else 0
-            fcntl.ioctl(self.fd, _ADD, _DESCRIPTOR.pack(call.id, _AND_SEND, descriptor, 0, flags))
+            fcntl.ioctl(call.fd, _ADD, _DESCRIPTOR.pack(call.id, _AND_SEND, descriptor, 0, flags))
             call.answered = True
         except OSError as error:
             if error.errno in _GONE:
@@ -105,7 +111,7 @@ class Listener:
         """Put what `descriptor` is over the caller's descriptor number `place`; the call still waits. False if it is gone."""
         try:
             flags = os.O_CLOEXEC if close_on_exec else 0
-            fcntl.ioctl(self.fd, _ADD, _DESCRIPTOR.pack(call.id, _PUT, descriptor, place, flags))
+            fcntl.ioctl(call.fd, _ADD, _DESCRIPTOR.pack(call.id, _PUT, descriptor, place, flags))
             return True
         except OSError:
             return False
@@ -121,7 +127,7 @@ class Listener:
             return
         call.answered = True
         try:
-            fcntl.ioctl(self.fd, _SEND, _ANSWER.pack(call.id, value, error, flags))
+            fcntl.ioctl(call.fd, _SEND, _ANSWER.pack(call.id, value, error, flags))
         except OSError as failure:
             if failure.errno not in _GONE:
                 raise

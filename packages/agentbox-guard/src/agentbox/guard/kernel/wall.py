@@ -56,6 +56,7 @@ class Wall:
             desk,
             readable=message["system"],
             sealed=message["installed"],
+            code=message["code"],
             listable=message["listable"],
             protection=Protection(desk.policy, tuple(desk.private.values())),
         )
@@ -79,6 +80,7 @@ class Wall:
             own_loopback=netns and not message["loopback_ruled"],
         )
         self.own_processes = netns
+        self._listeners: list[Listener] = []
         self._loop: Loop
         self._drain: Callable[[int], None] = lambda pid: None
 
@@ -87,7 +89,16 @@ class Wall:
         self._loop = loop
         self._drain = drain
         self.box.adopt = loop.adopt
-        loop.register(self.listener.fd, self.take, ends=True)
+        self._listen(self.listener)
+
+    def launched(self, pid: int, listener: int) -> None:
+        """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as well."""
+        self.box.launches.add(pid)
+        self._listen(Listener(listener))
+
+    def _listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        self._loop.register(listener.fd, lambda: self.take(listener), ends=True)
 
     def is_agent(self, pid: int) -> bool:
         """See `decisions._base.Wall`."""
@@ -109,9 +120,9 @@ class Wall:
         # What goes on inside is refused there by the kernel, as a closed port, and recorded then.
         return True, None if action == "continue" and op == "net.connect" else denial, host
 
-    def take(self) -> None:
-        """Answer the next call that waits."""
-        call = self.listener.receive()
+    def take(self, listener: Listener) -> None:
+        """Answer the next call that waits at a filter."""
+        call = listener.receive()
         if call is None:
             return
         try:
@@ -154,7 +165,8 @@ class Wall:
 
     def close(self) -> None:
         """Whoever still waits fails."""
-        if self.listener.fd >= 0:
-            self._loop.forget(self.listener.fd)
-        self.listener.close()
+        for listener in self._listeners:
+            self._loop.forget(listener.fd)
+            listener.close()
+        self._listeners = []
         self.box.tree.close()

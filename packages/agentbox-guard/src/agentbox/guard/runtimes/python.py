@@ -12,6 +12,7 @@ import sys
 
 from agentbox.guard.errors import CommandNotFound, Unconfinable
 from agentbox.guard.launch import find_command
+from agentbox.guard.paths import MOST_LINKS
 from agentbox.guard.runtimes import _flags, _shebang
 from agentbox.guard.runtimes._base import Command, Launch
 
@@ -19,6 +20,8 @@ SHIM = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 """The folder that goes first on PYTHONPATH; its sitecustomize arms the guard."""
 
 _NAMES = ("python", "pypy")
+_SHARED = ("/", "/usr", "/usr/local")
+"""Prefixes that an interpreter shares with everything else, so that only its libraries are its own."""
 _DEPTH = 4  # nested scripts: the kernel allows five levels (execve(2))
 
 
@@ -74,6 +77,43 @@ class Interpreter:
         self.words = words
         self.variables: dict[str, str] = {}
         self.problem = ""
+
+
+def homes(file: str) -> list[str]:
+    """The trees that an interpreter reads its own code from before any guard is live, `file` with its links as written:
+    the folders that it is started from, its virtual environment, its installation or, in a shared one, its libraries.
+
+    What lies there is found by Modules/getpath.py and run by Lib/site.py (`.pth` files, `pyvenv.cfg`).
+    """
+    found: dict[str, None] = {}
+    for hop in hops(file):
+        folder, prefix = os.path.dirname(hop), os.path.dirname(os.path.dirname(hop))
+        found[folder] = None
+        if os.path.exists(prefix + "/pyvenv.cfg"):
+            found[prefix] = None
+        libraries = [path for lib in ("lib", "lib64") for path in _libraries(f"{prefix}/{lib}")]
+        found.update(dict.fromkeys(libraries if prefix in _SHARED or not libraries else [prefix]))
+    return list(found)
+
+
+def hops(file: str) -> list[str]:
+    """The places that a link leads through, folders resolved, the file itself last."""
+    found = []
+    for _ in range(MOST_LINKS):
+        file = os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
+        found.append(file)
+        if not os.path.islink(file):
+            break
+        file = os.path.join(os.path.dirname(file), os.readlink(file))
+    return found
+
+
+def _libraries(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.realpath(f"{folder}/{name}") for name in names if name.startswith(_NAMES)]
 
 
 def is_python(file: str) -> bool:

@@ -40,7 +40,8 @@ class Box:
     """
 
     __slots__ = (
-        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "landlock", "lineage", "listener",
+        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "landlock", "launches", "lineage",
+        "listener",
         "memory",
         "netns", "network", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
     )  # fmt: skip
@@ -87,6 +88,8 @@ class Box:
         self.network: Callable[[], None] = lambda: None
         """Has `broker` made, where there is to be one."""
         self.datagrams = False
+        self.launches: set[int] = set()
+        """Processes that are about to execute what the supervisor itself has decided to start."""
         self.peers: dict[int, int] = {}
         """Processes in whose name a short-lived child has made a connection, by that child's number."""
 

@@ -72,6 +72,10 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
         _proceed(box, call)
         return
+    if pid in box.launches:
+        box.launches.discard(pid)
+        _let(box, call, pid, found.fd, argv)
+        return
     words = [os.fsdecode(word) for word in argv]
     try:
         folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))

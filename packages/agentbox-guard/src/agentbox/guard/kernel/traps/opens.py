@@ -106,6 +106,8 @@ def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
     """Make the file that is not there; False if somebody else has made it meanwhile."""
     judged = box.judge.judge("write", found.text, box.ids(call).inner)
     args = {"path": found.text, "flags": f"{request.flags & ~os.O_CLOEXEC:#o}"}
+    if type(judged) is not int and b"/__pycache__/" in found.path and box.judge.is_own_code(found.text):
+        raise refused()  # a guard's own loader, which would keep its compiled form: nothing that the agent has done
     if not box.allowed(call, "fs.write", args, judged):
         raise refused()
     box.scribe.flush()
