@@ -41,8 +41,7 @@ def test_the_channel_cannot_be_replaced(sandbox, tmp_path):
 PTH = """
 import os, subprocess, sys
 import agentbox.client as box
-place = os.path.join(os.path.dirname(sys.path[-1] if sys.path[-1].endswith("site-packages") else
-                                     [p for p in sys.path if p.endswith("site-packages")][0]), "site-packages")
+place = next(path for path in sys.path if path.endswith("site-packages"))
 for name in (place + "/zz.pth", sys.prefix + "/pyvenv.cfg", os.path.dirname(sys.executable) + "/pyvenv.cfg"):
     for write in (lambda: open(name, "a").write("x"), lambda: box.write_text(name, "x")):
         try:
