@@ -1,11 +1,15 @@
 """What the supervisor decides of what agents ask: programs, addresses, names, signals; and SDK calls."""
 
+import ast
 import os
+import pathlib
 import socket
 import sys
 
 import pytest
 
+import agentbox.guard.python
+from agentbox.guard import procfs
 from agentbox.guard.decisions import DECIDERS, Desk
 from agentbox.guard.family import Family
 from agentbox.guard.hashes import Hashes
@@ -241,6 +245,34 @@ def test_sdk_paths_obey_hidden_sealed_and_private(desk, tmp_path):
     assert services.check_path("write", str(tmp_path / "private" / "x")) is None
     assert services.check_path("read", "/etc/hosts") is None
     assert services.check_path("read", "/etc/passwd").fix == "read: /etc/passwd"
+
+
+def test_sdk_paths_open_no_other_process(desk):
+    """Not the supervisor's environment, under any rule: numbers and names only; of its own folder what the guard
+    gives; nothing is written there."""
+    own, other = os.getppid(), os.getpid()  # the supervisor is the process that serves the call
+    services = RunServices(desk("read: /\nwrite: /\n"), own)
+    for leaf in ("environ", "mem", "maps", "auxv", "fdinfo/1", f"task/{other}/environ", "net/tcp"):
+        assert services.check_path("read", f"/proc/{other}/{leaf}").reason == procfs.REASON
+    assert services.check_path("read", f"/proc/{other}/status") is None
+    assert RunServices(desk("read: ./x\n"), own).check_path("read", f"/proc/{other}/status").fix == f"read: /proc/{other}/status"
+    assert services.check_path("read", services.resolve_path("/proc/self/environ", "/")) is None
+    assert services.check_path("read", services.resolve_path("/proc/thread-self/mem", "/")) is not None
+    assert services.check_path("write", f"/proc/{own}/uid_map") is not None
+    assert services.check_path("read", "/proc/sys/kernel/hostname") is None
+
+
+def test_the_guard_and_the_supervisor_close_the_same_of_proc():
+    """The lists in the sealed judge, which nothing can import, are those of the supervisor."""
+    judge = pathlib.Path(agentbox.guard.python.__file__).parent / "judge.py"
+    found = {
+        node.targets[0].id: eval(ast.unparse(node.value))
+        for node in ast.parse(judge.read_text()).body
+        if isinstance(node, ast.Assign)
+    }
+    assert found["FOREIGN_OPEN"] == procfs.FOREIGN_OPEN
+    assert found["OWN_PROC_REFUSED"] == procfs.OWN_REFUSED
+    assert found["FOREIGN_REASON"] == procfs.REASON
 
 
 @pytest.mark.parametrize(

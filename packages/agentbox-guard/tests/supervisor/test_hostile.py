@@ -72,3 +72,25 @@ def test_the_interpreters_own_environment_is_sealed_for_sdk_calls(sandbox):
     assert done.status == 0, done.err
     assert done.out.split() == ["True"] * 6 + ["child"]
     assert not (packages / "zz.pth").exists() and (sandbox.folder / "beside.txt").exists()
+
+
+def test_an_sdk_call_reads_nothing_of_the_supervisor(sandbox):
+    """Its environment, which the agent does not get, is in no answer, under `read: /` either; the agent's own is."""
+    sandbox.environ["MY_SECRET"] = "s3cr3t-value"
+    code = """
+    import os
+    import agentbox.client as box
+    for name in (f"/proc/{os.getppid()}/environ", "/proc/self/environ"):
+        try:
+            content = box.read_bytes(name)
+            print(b"s3cr3t" in content, b"AGENTBOX_CHANNEL" in content)
+        except PermissionError as error:
+            print("refused", "another process" in str(error))
+    """
+    done = sandbox.python(code, policy="read: /\n", layers="guard")
+    assert done.out.splitlines() == ["refused True", "False True"], done.err
+    environ = {**sandbox.environ, "TMPDIR": "/tmp"}
+    plain = "import os; print(b's3cr3t' in open(f'/proc/{os.getppid()}/environ', 'rb').read())"
+    middle = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {plain!r}])"
+    done = subprocess.run([sys.executable, "-c", middle], env=environ, capture_output=True, text=True)
+    assert done.stdout == "True\n"

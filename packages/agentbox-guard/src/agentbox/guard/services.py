@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 
+from agentbox.guard import procfs
 from agentbox.guard.decisions import Desk, denial_of, proc_exec
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
@@ -36,7 +37,12 @@ class RunServices:
         if within(path, desk.hidden):
             return Denial(key, path, "it is agentbox's own record of this run")
         if key == "write" and within(path, desk.sealed):
-            return Denial(key, path, "the policy and agentbox's own code are never writable")
+            return Denial(key, path, "the policy, agentbox's own code and the interpreter are never writable")
+        standing = procfs.standing(key, path, self._pid)
+        if standing is procfs.CLOSED:
+            return Denial(key, path, procfs.REASON)
+        if standing is procfs.OWN:
+            return None
         if within(path, list(desk.private.values())) or (key == "read" and within(path, desk.readable)):
             return None
         decision = desk.policy.decide(key, path)

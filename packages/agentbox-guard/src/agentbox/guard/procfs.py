@@ -1,0 +1,32 @@
+"""What an SDK call may open in /proc, where the supervisor would otherwise show its own and other processes' secrets.
+
+It says what the interpreter's guard says of the agent's own opens (python/judge.py, whose lists are the same), and never
+less: here it is the supervisor that opens the file, with its own rights.
+"""
+
+from __future__ import annotations
+
+CLOSED, RULED, OWN = "closed", "ruled", "own"
+
+REASON = "the memory, environment and files of another process are open to no rule"
+FOREIGN_OPEN = frozenset(
+    ("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat")
+)
+"""What a rule may open of another process's folder: numbers and names (proc(5))."""
+OWN_REFUSED = ("/mem", "/pagemap", "/clear_refs")
+
+
+def standing(key: str, path: str, pid: int) -> str:
+    """How the resolved `path` stands to the process `pid`, which asks to `read` or `write` it.
+
+    `CLOSED`: whatever the rules say. `OWN`: about the process itself, open without a rule. `RULED`: the rules decide,
+    as of all that is not in a process's folder. Source: proc(5).
+    """
+    number, _, rest = path[6:].partition("/") if path.startswith("/proc/") else ("", "", "")
+    if not number.isdigit():
+        return RULED
+    if key == "write":
+        return CLOSED  # settings of a process (uid_map, attr/, oom_score_adj), which it can write by itself
+    if number != str(pid):
+        return RULED if rest in FOREIGN_OPEN else CLOSED
+    return CLOSED if path.endswith(OWN_REFUSED) else OWN
