@@ -50,6 +50,37 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("kind", "op", "args", "row"),
+    [
+        ("observe", "fs.read", {"path": "data/none", "absent": True}, "data/none  = not there"),
+        ("observe", "fs.read", {"path": "data/some", "sha256": "0" * 64, "size": 3}, "data/some  = 3 bytes"),
+        ("observe", "fs.write", {"path": "a", "flags": "w", "absent": True}, "a  = new"),
+        ("observe", "fs.write", {"path": "a", "flags": "w", "size": 7}, "a  = over 7 bytes"),
+        ("deny", "code.load", {"name": "ctypes"}, "ctypes  denied: so"),
+        ("observe", "code.load", {"path": "/lib/x.so"}, "/lib/x.so"),
+        ("deny", "proc.signal", {"target": 1, "signal": 15}, "signal 15 to process 1  denied: so"),
+        ("observe", "proc.signal", {"target": -7, "signal": 2}, "signal 2 to process group 7"),
+        ("observe", "proc.signal", {"target": 0, "signal": 2}, "signal 2 to its process group"),
+        ("effect", "hook.checkpoint", {"tool": "snapback"}, "snapback"),
+        ("effect", "future.op", {"name": "x", "more": 1}, "name x, more 1"),
+        ("effect", "clock.now", {}, "clock.now"),
+    ],
+)
+def test_a_row_is_words(
+    folder: Path, capsys: pytest.CaptureFixture[str], kind: str, op: str, args: dict[str, object], row: str
+) -> None:
+    """What an entry is about and how it ended is said in words, never as JSON."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"], "cwd": str(folder)})
+    writer.append(kind, op, args=args, extra={"reason": "so", "enforced": True} if kind == "deny" else None)
+    writer.close()
+    assert main(["show", "--kind", kind]) == 0
+    shown = lines(capsys)[0]
+    assert shown.endswith((f"  {row}", f"  {kind:<7}  {row}")), shown
+    assert "{" not in shown
+
+
 def test_a_row_says_when_what_and_how_it_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each row holds number, time, kind, operation, target and result; paths below the run's folder are relative."""
     record(folder)

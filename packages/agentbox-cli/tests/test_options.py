@@ -51,11 +51,6 @@ def test_words_and_switches_mix_in_any_order() -> None:
     assert (parsed.text("TRACE"), parsed.switch("follow")) == ("t.jsonl", True)
 
 
-def test_a_dash_alone_is_a_word() -> None:
-    """`-` is not an option."""
-    assert show("-").text("TRACE") == "-"
-
-
 def test_a_word_behind_two_dashes_may_begin_with_a_dash() -> None:
     """`--` ends the options."""
     assert show("--", "-f").text("TRACE") == "-f"
@@ -104,6 +99,16 @@ def test_help_behind_the_command_is_the_agents() -> None:
         ),
         (("a", "b"), "show: unexpected word 'b', expected at most 1", "see agentbox show --help"),
         (("",), "show: TRACE is empty", "leave it out for trace.jsonl"),
+        (
+            ("-",),
+            "show: TRACE got '-', expected a file; standard input and output cannot be used here",
+            "write ./- for a file of that name",
+        ),
+        (
+            ("-p", "-"),
+            "show: option -p got '-', expected a file; standard input and output cannot be used here",
+            "write ./- for a file of that name",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_with_the_way_out(argv: tuple[str, ...], text: str, hint: str) -> None:

@@ -130,6 +130,8 @@ def _value(command: str, flag: str, option: Option, value: str | None, rest: lis
         value = rest.pop(0)
     if not value:
         raise UsageError(f"{command}: option {flag} got an empty value", f"write it as {flag} {option.metavar}")
+    if option.metavar == "FILE":
+        _check_file(command, f"option {flag}", value)
     if option.choices and value not in option.choices:
         expected = ", ".join(option.choices[:-1]) + " or " + option.choices[-1]
         text = f"{command}: option {flag} got {value!r}, expected {expected}"
@@ -145,7 +147,17 @@ def _take_words(command: str, found: list[str], words: Sequence[Word], parsed: P
     for word, value in zip(words, found, strict=False):
         if not value:
             raise UsageError(f"{command}: {word.name} is empty", f"leave it out for {word.default}")
+        _check_file(command, word.name, value)
         parsed.set_text(word.name, value)
+
+
+def _check_file(command: str, what: str, value: str) -> None:
+    """Refuse the `-` that elsewhere means standard input or output: policies and traces are files with a place."""
+    if value == "-":
+        raise UsageError(
+            f"{command}: {what} got '-', expected a file; standard input and output cannot be used here",
+            "write ./- for a file of that name",
+        )
 
 
 def suggest(got: str, known: Iterable[str], otherwise: str) -> str:

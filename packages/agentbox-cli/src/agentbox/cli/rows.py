@@ -47,7 +47,7 @@ class Rows:
 
     def _about(self, entry: Entry) -> str:
         try:
-            text = _ABOUT.get(entry.op, target)(entry.op, entry.args)
+            text = _ABOUT.get(entry.op, _target)(entry.op, entry.args)
         except (KeyError, TypeError, ValueError):
             text = str(entry.args)  # not as the specification says, so as it is
         return f" {text}".replace(f" {self._cwd}", " ")[1:] if len(self._cwd) > 1 else text
@@ -67,8 +67,12 @@ def _outcome(entry: Entry) -> str:
     if entry.kind == "deny":
         word = "would be denied" if entry.extra.get("enforced") is False else "denied"
         return f"{word}: {entry.extra.get('reason') or 'no rule allows it'}"
-    facts = entry.result if isinstance(entry.result, dict) else entry.args
-    parts = _result(facts) if entry.kind != "meta" else []
+    if entry.kind == "meta":
+        return ""
+    if entry.kind == "observe" and entry.op == "fs.write":
+        parts = _before(entry.args)
+    else:
+        parts = _result(entry.result if isinstance(entry.result, dict) else entry.args)
     return "= " + ", ".join(parts) if parts else ""
 
 
@@ -77,11 +81,36 @@ def _result(facts: dict[str, Any]) -> list[str]:
     if isinstance(error, dict):
         return [f"error: {error.get('text', '')}"]
     parts = [str(facts[name]) for name in ("status", "value", "id") if isinstance(facts.get(name), int | float | str)]
+    if facts.get("absent") is True:
+        parts.append("not there")
     body = facts.get("body", facts.get("stdout"))
     size = body.get("size") if isinstance(body, dict) else facts.get("size")
     if isinstance(size, int):
         parts.append(f"{size} bytes")
     return parts
+
+
+def _before(facts: dict[str, Any]) -> list[str]:
+    """Of a file opened for writing: what was there."""
+    if facts.get("absent") is True:
+        return ["new"]
+    return [f"over {facts['size']} bytes"] if isinstance(facts.get("size"), int) else []
+
+
+def _target(op: str, args: dict[str, Any]) -> str:
+    if _NAMES.isdisjoint(args):
+        return ", ".join(f"{name} {value}" for name, value in args.items())
+    return target(op, args)
+
+
+def _load(op: str, args: dict[str, Any]) -> str:
+    return str(args["path"] if "path" in args else args["name"])
+
+
+def _signal(op: str, args: dict[str, Any]) -> str:
+    number = args["target"]
+    whom = f"process {number}" if number > 0 else f"process group {-number}" if number else "its process group"
+    return f"signal {args['signal']} to {whom}"
 
 
 def _process(op: str, args: dict[str, Any]) -> str:
@@ -90,7 +119,7 @@ def _process(op: str, args: dict[str, Any]) -> str:
 
 
 def _begin(op: str, args: dict[str, Any]) -> str:
-    return f"{args['op']} {target(args['op'], args['args'])}".rstrip()
+    return f"{args['op']} {_target(args['op'], args['args'])}".rstrip()
 
 
 def _end(op: str, args: dict[str, Any]) -> str:
@@ -98,5 +127,14 @@ def _end(op: str, args: dict[str, Any]) -> str:
     return f"exit status {args['status']}, {args['duration']:.3f} s{failure}"
 
 
-_ABOUT = {"process.start": _process, "effect.begin": _begin, "run.end": _end}
+_NAMES = frozenset(("url", "argv", "path", "host", "address"))
+"""Members that say alone what an operation is about."""
+_ABOUT = {
+    "process.start": _process,
+    "effect.begin": _begin,
+    "run.end": _end,
+    "code.load": _load,
+    "proc.signal": _signal,
+    "hook.checkpoint": lambda op, args: str(args["tool"]),
+}
 """Operations whose members say more than the target that all others have."""
