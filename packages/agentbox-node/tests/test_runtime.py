@@ -1,4 +1,4 @@
-"""JavaScript programs are recognised by what would really run, and refused in one clear line."""
+"""JavaScript programs are recognised by what would really run; options that keep the guard out are told apart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentbox.node import RUNTIME, NodeError, NodeUnsupported
+from agentbox.node import RUNTIME, NodeError, NodeUnguardable, NodeUnsupported, flags
+from agentbox.node.runtime import SHIM
 
 
-def command(file: Path | str, *words: str) -> SimpleNamespace:
+def command(file: Path | str, *words: str, write_roots: tuple[str, ...] = (), cwd: str = "/") -> SimpleNamespace:
     """What the guard hands to a runtime."""
-    return SimpleNamespace(file=str(file), argv=[os.path.basename(file), *words])
+    return SimpleNamespace(
+        file=str(file), argv=[os.path.basename(file), *words], cwd=cwd, environ={"PATH": "/nowhere"}, write_roots=write_roots
+    )
 
 
 def script(path: Path, first_line: str) -> Path:
@@ -22,73 +25,123 @@ def script(path: Path, first_line: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["node", "nodejs", "npx", "npm", "tsx", "deno", "bun"])
-def test_a_javascript_program_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    """Every program that runs or starts JavaScript is refused, with its name and what can be done instead."""
+@pytest.fixture
+def node_file(tmp_path):
+    path = tmp_path / "bin" / "node"
+    path.parent.mkdir()
+    path.touch(mode=0o755)
+    return path
+
+
+@pytest.mark.parametrize("name", ["deno", "bun", "bunx"])
+def test_other_engines_are_refused_by_name(tmp_path, name):
+    """Deno and Bun are told apart from Node, with what can be done instead."""
     with pytest.raises(NodeUnsupported) as caught:
         RUNTIME.recognise(command(tmp_path / name, "agent.js"))
-    assert str(caught.value) == (
-        f"{name}: JavaScript programs cannot be guarded by agentbox-node 0.1, so nothing was run"
-    )
-    assert caught.value.hint == "this version runs Python agents"
-    assert (caught.value.code, caught.value.status) == ("node-unsupported", 69)
+    assert str(caught.value) == f"{name}: {name} cannot be guarded by agentbox-node 0.1, so nothing was run"
+    assert (caught.value.code, caught.value.status, caught.value.unconfinable) == ("node-unsupported", 69, True)
     assert isinstance(caught.value, NodeError)
 
 
-def test_a_link_to_node_is_refused_whatever_it_is_called(tmp_path: Path) -> None:
+def test_a_script_is_started_by_its_interpreter(tmp_path, node_file):
+    """A script with a node `#!` line is started as node with the script; its folder is listable."""
+    path = script(tmp_path / "tool", f"#!{node_file} --no-warnings")
+    launch = RUNTIME.recognise(command(path, "a"))
+    assert (launch.runtime, launch.arms, launch.script, launch.listable) == ("node", True, str(path), str(tmp_path))
+    assert launch.argv[-3:] == ["--no-warnings", str(path), "a"]
+    assert launch.file == str(node_file)
+
+
+def test_env_in_front_is_looked_through(tmp_path, node_file):
+    """`#!/usr/bin/env node` and `env NAME=value node` are node; env -i would remove the guard's variables."""
+    path = script(tmp_path / "tool", "#!/usr/bin/env node")
+    found = command(path)
+    found.environ = {"PATH": str(node_file.parent)}
+    assert RUNTIME.recognise(found).script == str(path)
+    env = command("/usr/bin/env", "A=b", str(node_file), "agent.js")
+    assert RUNTIME.recognise(env).extra == {"A": "b"}
+    with pytest.raises(NodeUnguardable, match="env -i"):
+        RUNTIME.recognise(command("/usr/bin/env", "-i", str(node_file), "agent.js"))
+    with pytest.raises(NodeUnguardable, match="NODE_OPTIONS"):
+        RUNTIME.recognise(command("/usr/bin/env", "NODE_OPTIONS=", str(node_file), "agent.js"))
+
+
+def test_a_link_to_node_is_node_whatever_it_is_called(tmp_path, node_file):
     """The file that a link leads to decides, not the name of the link."""
-    (tmp_path / "node").touch(mode=0o755)
-    (tmp_path / "python").symlink_to(tmp_path / "node")
-    with pytest.raises(NodeUnsupported, match=r"python \(run by node\)"):
-        RUNTIME.recognise(command(tmp_path / "python"))
-
-
-@pytest.mark.parametrize(
-    "first_line",
-    [
-        "#!/usr/bin/env node",
-        "#! /usr/bin/node --no-warnings",
-        "#!/usr/bin/env -S node --test",
-        "#!/usr/bin/env -S A=b deno run",
-    ],
-)
-def test_a_script_is_refused_for_its_interpreter(tmp_path: Path, first_line: str) -> None:
-    """A script whose `#!` line leads to JavaScript is refused under its own name."""
-    with pytest.raises(NodeUnsupported, match=r"tool \(run by (node|deno)\)"):
-        RUNTIME.recognise(command(script(tmp_path / "tool", first_line)))
-
-
-def test_a_script_behind_a_script_is_refused(tmp_path: Path) -> None:
-    """The kernel follows several `#!` lines, and so does the runtime."""
-    inner = script(tmp_path / "inner", "#!/usr/bin/env node")
-    with pytest.raises(NodeUnsupported):
-        RUNTIME.recognise(command(script(tmp_path / "outer", f"#!{inner}")))
-
-
-def test_env_in_front_does_not_hide_node() -> None:
-    """`env NAME=value node` is node."""
-    with pytest.raises(NodeUnsupported):
-        RUNTIME.recognise(command("/usr/bin/env", "-i", "NAME=value", "node", "agent.js"))
+    (tmp_path / "python").symlink_to(node_file)
+    assert RUNTIME.recognise(command(tmp_path / "python", "x.js")).runtime == "node"
 
 
 @pytest.mark.parametrize("first_line", ["#!/usr/bin/env python3", "#!/bin/sh", "no script", "#!", ""])
-def test_other_programs_are_left_to_other_runtimes(tmp_path: Path, first_line: str) -> None:
+def test_other_programs_are_left_to_other_runtimes(tmp_path, first_line):
     """What is no JavaScript program is not this runtime's business."""
-    RUNTIME.recognise(command(script(tmp_path / "tool", first_line)))
+    assert RUNTIME.recognise(command(script(tmp_path / "tool", first_line))) is None
 
 
 @pytest.mark.parametrize("file", ["/nonexistent/tool", "/", "/usr/bin/env"])
-def test_what_cannot_be_read_is_left_to_other_runtimes(file: str) -> None:
+def test_what_cannot_be_read_is_left_to_other_runtimes(file):
     """A missing file, a folder, or env without a command is not this runtime's business."""
-    RUNTIME.recognise(command(file))
+    assert RUNTIME.recognise(command(file)) is None
 
 
-def test_a_script_that_names_itself_ends(tmp_path: Path) -> None:
+def test_a_script_that_names_itself_ends(tmp_path):
     """A `#!` line that leads back to its own script does not loop."""
     path = tmp_path / "loop"
-    RUNTIME.recognise(command(script(path, f"#!{path}")))
+    assert RUNTIME.recognise(command(script(path, f"#!{path}"))) is None
 
 
-def test_the_guard_takes_it_as_a_runtime() -> None:
-    """The row has the form of the guard's own runtimes."""
-    assert (RUNTIME.name, RUNTIME.guarded, RUNTIME.variables(0)) == ("node", False, {})
+def test_packages_are_readable_unless_the_agent_may_write_them(tmp_path, node_file):
+    """node_modules of the script's folder and above it need no rule; a write root takes that away."""
+    (tmp_path / "node_modules").mkdir()
+    agent = tmp_path / "app" / "agent.js"
+    agent.parent.mkdir()
+    agent.touch()
+    packages = str(tmp_path / "node_modules")
+    assert packages in RUNTIME.recognise(command(node_file, str(agent))).readable
+    for root in (str(tmp_path), packages, packages + "/.cache"):
+        assert packages not in RUNTIME.recognise(command(node_file, str(agent), write_roots=(root,))).readable
+
+
+def test_the_guard_takes_it_as_a_runtime():
+    """The row has the form of the guard's own runtimes, and its variable names a file of this package."""
+    assert (RUNTIME.name, RUNTIME.guarded) == ("node", True)
+    assert RUNTIME.variables(0) == {"NODE_OPTIONS": f"--require {SHIM}"}
+    assert os.path.isfile(SHIM)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "program"),
+    [
+        (["agent.js", "--inspect"], "script", "agent.js"),
+        (["-r", "./x.js", "agent.js"], "script", "agent.js"),
+        (["--require=./x.js", "--", "agent.js"], "script", "agent.js"),
+        (["-e", "1", "agent.js"], "code", ""),
+        (["-p", "process.version"], "code", ""),
+        (["-pe", "1"], "code", ""),
+        ([], "stdin", ""),
+        (["-"], "stdin", ""),
+    ],
+)
+def test_the_command_line_is_read_as_node_reads_it(words, kind, program):
+    """Where the program begins, and that what follows it is its own."""
+    line = flags.read(words)
+    assert (line.problem, line.kind, line.program) == ("", kind, program)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-h"], ["--v8-options"]])
+def test_commands_that_only_print(words):
+    """No guard is waited for."""
+    assert flags.read(words).ends
+
+
+@pytest.mark.parametrize("flag", [*flags.DISARMING, "--inspect-port=0", "--cpu-prof-dir=/x", "--unheard-of", "inspect"])
+def test_options_that_disarm(flag):
+    """Each is a problem that names the option."""
+    assert flag.partition("=")[0] in flags.read([flag, "agent.js"]).problem
+
+
+def test_a_child_is_judged_by_the_same_flags(node_file):
+    """What a guarded process would start: fine, disarmed, or not a JavaScript program."""
+    assert RUNTIME.problem(str(node_file), ["node", "x.js"], "/", "") == ""
+    assert "--env-file" in RUNTIME.problem(str(node_file), ["node", "--env-file=x", "x.js"], "/", "")
+    assert RUNTIME.problem("/bin/sh", ["sh"], "/", "") is None

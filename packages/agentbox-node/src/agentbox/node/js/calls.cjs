@@ -5,6 +5,7 @@
 module.exports = function makeCalls(kit) {
   const { p, pipes } = kit;
   const idle = [];
+  let tasks = 0;
 
   function connect() {
     const channel = kit.makeChannel(kit, kit.channel.address, kit.channel.facts, kit.channel.thread);
@@ -35,6 +36,7 @@ module.exports = function makeCalls(kit) {
     done(p.setPrototypeOf(p.parse(line), null));
   }
 
+  /** Every call is a task, so a lane, of its own: what runs side by side is not held to one order in a replay. */
   function put(kind, op, args, done) {
     let one;
     if (idle.length > 0) {
@@ -45,7 +47,9 @@ module.exports = function makeCalls(kit) {
     }
     one.done = done;
     pipes.ref(one.pipe);
-    one.channel.send(`{"t":"${kind}","id":1,"op":${p.quote(op)},"thread":${kit.channel.thread}${kit.report.site()},"args":{${args}}}\n`);
+    tasks += 1;
+    const task = kind === 'call' ? `,"task":${tasks}` : '';
+    one.channel.send(`{"t":"${kind}","id":1,"op":${p.quote(op)},"thread":${kit.channel.thread}${task}${kit.report.site()},"args":{${args}}}\n`);
   }
 
   return p.freeze({

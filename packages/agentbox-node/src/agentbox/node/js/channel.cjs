@@ -33,7 +33,11 @@ module.exports = function makeChannel(kit, address, facts, thread) {
   }
 
   function status() {
-    return raw.fstat(fd, false, undefined, true);
+    try {
+      return raw.fstat(fd, false, undefined, true);
+    } catch {
+      return undefined; // closed
+    }
   }
 
   function dial() {
@@ -128,7 +132,7 @@ module.exports = function makeChannel(kit, address, facts, thread) {
   }
 
   function send(line) {
-    if (!isOurs()) greet(',"resume":true');
+    if (!isOurs()) gone('the program closed its connection');
     const problem = put(line);
     if (problem !== '') gone(problem);
   }

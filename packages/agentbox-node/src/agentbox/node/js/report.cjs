@@ -46,13 +46,19 @@ module.exports = function makeReport(kit, welcome) {
   /** `file:line` of the innermost frame that is neither Node's nor the guard's, for divergence reports; '' if there is none. */
   function site() {
     const holder = { __proto__: null, stack: '' };
-    const mine = p.descriptor(p.Error, 'prepareStackTrace');
+    const settings = { __proto__: null, prepareStackTrace: undefined, stackTraceLimit: 40 };
+    const names = p.keys(settings);
+    const mine = [p.descriptor(p.Error, names[0]), p.descriptor(p.Error, names[1])];
     try {
-      p.reflectDefine(p.Error, 'prepareStackTrace', { __proto__: null, value: undefined, writable: true, configurable: true });
+      for (let i = 0; i < names.length; i += 1) {
+        p.reflectDefine(p.Error, names[i], { __proto__: null, value: settings[names[i]], writable: true, configurable: true });
+      }
       p.captureStackTrace(holder, site);
     } finally {
-      if (mine === undefined) delete p.Error.prepareStackTrace;
-      else p.reflectDefine(p.Error, 'prepareStackTrace', mine);
+      for (let i = 0; i < names.length; i += 1) {
+        if (mine[i] === undefined) delete p.Error[names[i]];
+        else p.reflectDefine(p.Error, names[i], mine[i]);
+      }
     }
     const lines = typeof holder.stack === 'string' ? form.split(holder.stack, '\n') : [];
     for (let i = 1; i < lines.length; i += 1) {

@@ -17,8 +17,7 @@ function makeEnd(process, isMain) {
 
 function fail(why) {
   require('fs').writeSync(2, `agentbox: the guard could not be armed, so nothing was run: ${why}\n`);
-  const { isMainThread } = require('worker_threads');
-  makeEnd(process, isMainThread)();
+  makeEnd(process, threadFacts().isMainThread)();
 }
 
 const { compileFunction } = require('vm');
@@ -305,8 +304,8 @@ function lazily(kit, name, make) {
 
 /** Which thread this is. Loading node:worker_threads takes a millisecond, which the main thread need not pay. */
 function threadFacts() {
-  const isLoaded = process.moduleLoadList.includes('NativeModule internal/main/worker_thread');
-  return isLoaded ? require('worker_threads') : { isMainThread: true, threadId: 0 };
+  const isWorker = process.chdir.disabled === true; // doc/api/worker_threads.md: what a worker cannot do is marked so
+  return isWorker ? require('worker_threads') : { isMainThread: true, threadId: 0 };
 }
 
 function start() {

@@ -210,10 +210,12 @@ module.exports = function pathForm(p) {
     const chars = points(text);
     let bare = text !== '' && !includes(' \t~#', text[0]) && !includes(' \t', text[text.length - 1]);
     let made = '"';
+    let before = '';
     for (let i = 0; i < chars.length; i += 1) {
       const code = chars[i];
       const char = p.fromCodePoint(code);
-      if (includes('"\'\\,#{}$', char) || !isPrintable(char)) bare = false;
+      if (includes('"\'\\,;#{}$', char) || !isPrintable(char) || (before === ' ' && includes('./~', char))) bare = false;
+      before = char;
       if (char === '"' || char === '\\') made += `\\${char}`;
       else if (char === '\n') made += '\\n';
       else if (char === '\t') made += '\\t';
@@ -225,6 +227,7 @@ module.exports = function pathForm(p) {
         for (let b = 0; b < bytes.length; b += 1) made += `\\x${hex(bytes[b], 2)}`;
       }
     }
+    if (includes(text, ' ') && includes(text, ':')) bare = false; // it could read as the key of a second rule
     return bare ? text : `${made}"`;
   }
 
@@ -237,17 +240,41 @@ module.exports = function pathForm(p) {
     return made;
   }
 
+  /** A path of `literal` spelled so that a write: rule never has it made as a folder (docs/spec/policy.md, 5.8); '' when there is none. */
+  function unmade(text) {
+    const start = lastIndexOf(text, '/') + 1;
+    if (includes(slice(text, start + 1), '.') || includes(slice(text, start), '[')) return text;
+    const chars = points(slice(text, start));
+    let at = chars.length - 1;
+    while (at >= 0 && (chars[at] === 33 || chars[at] === 94)) at -= 1; // ! and ^ would negate the set
+    if (at < 0) return '';
+    let made = slice(text, 0, start);
+    for (let i = 0; i < chars.length; i += 1) made += i === at ? `[${p.fromCodePoint(chars[i])}]` : p.fromCodePoint(chars[i]);
+    return made;
+  }
+
+  /** Whether a system can hold a path: 4095 bytes, 255 in a name (limits.h). */
+  function fits(path) {
+    if (p.encode(path).length > 4095) return false;
+    const names = split(path, '/');
+    for (let i = 0; i < names.length; i += 1) if (p.encode(names[i]).length > 255) return false;
+    return true;
+  }
+
   const OWN = ['/proc/self/', '/proc/thread-self/', '/dev/fd/', '/dev/stdin/', '/dev/stdout/', '/dev/stderr/'];
 
   /** The policy line that would allow exactly this access; '' when there is none. */
   function fix(access, path, cwd) {
-    if ((access !== 'read' && access !== 'write') || !isPlain(path) || points(path).length > 4095) return '';
+    if ((access !== 'read' && access !== 'write') || !isPlain(path) || !fits(path)) return '';
     for (let i = 0; i < OWN.length; i += 1) if (startsWith(`${path}/`, OWN[i])) return '';
     let shown = path;
     if (path === cwd) shown = '.';
     else if (cwd !== '/' && startsWith(path, `${cwd}/`)) shown = `./${slice(path, cwd.length + 1)}`;
-    const value = quoted(literal(shown));
-    return value === '' ? '' : `${access}: ${value}`;
+    const text = literal(shown);
+    const isFile = access === 'write' && path !== '/' && path !== cwd && !startsWith(cwd, `${path}/`);
+    const safe = isFile ? unmade(text) : text;
+    const value = safe === '' ? '' : quoted(safe);
+    return value === '' ? '' : `${access}: ${value}${safe === text ? '' : '  # not made as a folder'}`;
   }
 
   /** Why `decide` gave -1. */

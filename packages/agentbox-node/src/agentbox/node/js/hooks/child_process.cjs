@@ -39,16 +39,24 @@ module.exports = function install(kit, binding, name) {
     else options.cwd = verdict.cwd;
   }
 
+  /** An error number as Node expects it. A pid of 0 keeps it from reading pipes that were never opened. */
+  function failed(handle, refusal) {
+    const owner = ownerOf(handle);
+    handle.pid = 0;
+    kit.nextTick(() => {
+      if (owner !== undefined && owner.pid === 0) owner.pid = undefined;
+    });
+    if (refusal === undefined) return UV_ENOENT;
+    explainNext(owner, refusal);
+    return UV_EACCES;
+  }
+
   function spawnAsync(prototype) {
     wrap(prototype, 'spawn', (original) => function spawn(...args) {
       const isObject = args.length === 1;
       const options = copied(isObject ? args[0] : { __proto__: null, file: args[0], args: args[1], cwd: args[2], envPairs: args[3], stdio: args[4] });
       const verdict = starter.judge(options.file, options.args, options.cwd, options.envPairs);
-      if (verdict.missing) return UV_ENOENT;
-      if (verdict.error !== undefined) {
-        explainNext(ownerOf(this), verdict.error);
-        return UV_EACCES;
-      }
+      if (verdict.missing || verdict.error !== undefined) return failed(this, verdict.error);
       apply(options, verdict);
       if (isObject) return p.apply(original, this, [options]);
       args[0] = options.file;

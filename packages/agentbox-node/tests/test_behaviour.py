@@ -1,0 +1,161 @@
+"""What honest programs see: Node as it is, recorded; children, threads and modules of every kind under the same guard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+
+
+def test_reads_and_writes_are_recorded(scene):
+    """A read carries the hash of what was read, a write what was there before."""
+    done = scene.box(
+        "const fs = require('fs'); fs.readFileSync('data/ok.txt'); fs.writeFileSync('out/a', 'x'); fs.appendFileSync('out/a', 'y');\n"
+        "fs.mkdirSync('out/d/e', { recursive: true }); fs.renameSync('out/a', 'out/b'); fs.rmSync('out/d', { recursive: true });"
+    )
+    assert done.returncode == 0, done.stderr
+    ws = str(scene.ws)
+    steps = scene.steps("observe")
+    ops = [op for op, _ in steps]
+    assert ops[:6] == ["fs.read", "fs.write", "fs.write", "fs.mkdir", "fs.mkdir", "fs.rename"]
+    assert set(ops[6:]) <= {"fs.rmdir", "fs.list"}
+    assert {args["path"] for op, args in steps[6:] if op == "fs.rmdir"} == {f"{ws}/out/d", f"{ws}/out/d/e"}
+    assert steps[0][1]["path"] == f"{ws}/data/ok.txt"
+    assert steps[0][1]["size"] == 8
+    assert steps[0][1]["sha256"] == hashlib.sha256(b"allowed\n").hexdigest()
+    assert steps[1][1] == {"path": f"{ws}/out/a", "flags": "w", "absent": True}
+    assert steps[2][1] == {"path": f"{ws}/out/a", "flags": "a", "size": 1}
+    assert steps[5][1] == {"path": f"{ws}/out/a", "to": f"{ws}/out/b"}
+
+
+def test_large_files_have_the_right_hash(scene):
+    """A file that is hashed in pieces has the sha256 that sha256sum would print."""
+    data = os.urandom(3_000_001)
+    (scene.ws / "data" / "large").write_bytes(data)
+    assert scene.box("require('fs').readFileSync('data/large')").returncode == 0
+    assert scene.steps("observe")[0][1]["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+def test_missing_files_are_missing(scene):
+    """What is not there fails as it always does, and is no denial."""
+    done = scene.box(
+        "const fs = require('fs'); const out = [];\n"
+        "try { fs.readFileSync(process.env.OUTSIDE + '/none') } catch (e) { out.push(e.code) }\n"
+        "out.push(fs.existsSync('/none'), fs.statSync('/none', { throwIfNoEntry: false }) === undefined);\n"
+        "fs.promises.readFile('data/none').catch((e) => console.log(JSON.stringify([...out, e.code])))"
+    )
+    assert json.loads(done.stdout) == ["ENOENT", False, True, "ENOENT"]
+    assert scene.steps("deny") == []
+
+
+def test_es_modules_take_guarded_functions(scene):
+    """Named and namespace imports are the guarded functions, whenever they are taken."""
+    scene.write("export const two = 2;\n", "lib.mjs")
+    scene.rules.append("read: ./lib.mjs")
+    done = scene.box(
+        "import { readFileSync } from 'node:fs'; import * as fsp from 'node:fs/promises'; import { two } from './lib.mjs';\n"
+        "let refused = 0; const secret = process.env.OUTSIDE + '/secret.txt';\n"
+        "try { readFileSync(secret) } catch { refused += 1 }\n"
+        "await fsp.readFile(secret).catch(() => { refused += 1 });\n"
+        "try { (await import('node:fs')).openSync(secret) } catch { refused += 1 }\n"
+        "console.log(refused, two)",
+        name="agent.mjs",
+    )
+    assert done.stdout == "3 2\n", done.stderr
+
+
+def test_a_worker_is_guarded_and_recorded(scene):
+    """A thread reads what the policy allows, in a lane of its own."""
+    done = scene.box(
+        "const { Worker } = require('worker_threads');\n"
+        "new Worker(\"console.log(require('fs').readFileSync('data/ok.txt', 'utf8'))\", { eval: true })"
+    )
+    assert done.stdout.strip() == "allowed", done.stderr
+    lanes = {entry["lane"] for entry in scene.entries() if entry["op"] == "fs.read"}
+    assert lanes == {"0.1"}
+    assert [args["process"] for op, args in scene.steps("meta") if op == "process.start"] == [0]
+
+
+def test_child_programs_are_guarded_whatever_their_language(scene):
+    """A Node child of a Node agent and a Python child of it are both refused what the agent is refused."""
+    scene.rules += [f"exec: {os.path.realpath(scene.node)}", f"exec: {os.path.realpath(sys.executable)}"]
+    scene.write(
+        "const cp = require('child_process'); const secret = process.env.OUTSIDE + '/secret.txt';\n"
+        "const run = (...a) => { const r = cp.spawnSync(...a, { encoding: 'utf8', env: { OUTSIDE: process.env.OUTSIDE, PATH: process.env.PATH } });\n"
+        "  console.log(/denied/.test(r.stderr), r.status) };\n"
+        "run(process.execPath, ['-e', `require('fs').readFileSync('${secret}')`]);\n"
+        f"run({os.path.realpath(sys.executable)!r}, ['-c', `open('${{secret}}')`]);"
+    )
+    done = scene.run("agent.cjs")
+    assert done.stdout.split() == ["true", "1", "true", "1"], (done.stdout, done.stderr)
+    runtimes = [args["runtime"] for op, args in scene.steps("meta") if op == "process.start"]
+    assert runtimes == ["node", "node", "python"]
+
+
+def test_a_node_child_of_a_python_agent_is_guarded(scene):
+    """The Python guard passes on what brings the Node guard in, and refuses options that would keep it out."""
+    scene.rules.append(f"exec: {os.path.realpath(scene.node)}")
+    program = scene.ws / "agent.py"
+    program.write_text(
+        "import os, subprocess, sys\n"
+        f"node = {os.path.realpath(scene.node)!r}\n"
+        "code = 'require(\"fs\").readFileSync(process.env.OUTSIDE + \"/secret.txt\")'\n"
+        "for env in (None, {'OUTSIDE': os.environ['OUTSIDE']}):\n"
+        "    done = subprocess.run([node, '-e', code], env=env, capture_output=True, text=True)\n"
+        "    print('denied' in done.stderr, done.returncode)\n"
+        "try:\n"
+        "    subprocess.run([node, '--expose-internals', '-e', '0'])\n"
+        "except PermissionError as error:\n"
+        "    print('must run guarded' in str(error))\n"
+    )
+    done = scene.agentbox("run", "--layers", "guard", "--", sys.executable, "agent.py")
+    assert done.stdout.split() == ["True", "1", "True", "1", "True"], (done.stdout, done.stderr)
+
+
+def test_allowed_programs_and_names_work(scene):
+    """exec with output, and a look-up of an allowed name that leads to the loopback."""
+    scene.rules += ["exec: echo", "net: localhost"]
+    done = scene.box(
+        "const cp = require('child_process'); console.log(cp.execFileSync('echo', ['hi']).toString().trim());\n"
+        "require('dns').promises.lookup('localhost').then((r) => console.log(r.address))"
+    )
+    assert done.stdout.split()[0] == "hi"
+    assert done.stdout.split()[1] in ("127.0.0.1", "::1"), done.stderr
+
+
+def test_an_allowed_server_and_its_client(scene):
+    """A server on an allowed port, fetch and http.get to it; another port is refused with a reason."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    scene.rules.append(f"net: 127.0.0.1:{port}")
+    done = scene.box(
+        "const http = require('http');\n"
+        f"const server = http.createServer((q, s) => s.end('pong')).listen({port}, '127.0.0.1', async () => {{\n"
+        f"  console.log(await (await fetch('http://127.0.0.1:{port}/')).text());\n"
+        f"  await fetch('http://127.0.0.1:{port + 1 if port < 65535 else 1024}/').catch((e) => console.log(e.cause.code, e.cause.fix));\n"
+        "  process.exit(0) })"
+    )
+    assert done.stdout.split("\n")[0] == "pong", done.stderr
+    assert done.stdout.split("\n")[1].startswith("EACCES net: 127.0.0.1:"), done.stdout
+
+
+def test_observe_refuses_nothing_and_says_so(scene):
+    """--observe lets a forbidden read through and records what would have been denied."""
+    scene.write("console.log(require('fs').readFileSync(process.env.OUTSIDE + '/secret.txt', 'utf8'))")
+    done = scene.agentbox("run", "--layers", "guard", "--observe", "--", scene.node, "agent.cjs")
+    assert done.stdout == "secret\n\n"
+    assert [op for op, _ in scene.steps("deny")] == ["fs.read"]
+
+
+def test_patched_functions_look_like_node_s(scene):
+    """Names, lengths, promisify symbols and argument checks are Node's own."""
+    done = scene.box(
+        "const fs = require('fs'), cp = require('child_process'), { promisify } = require('util');\n"
+        "let code; try { fs.readFileSync({}) } catch (e) { code = e.code }\n"
+        "console.log(fs.readFileSync.name, fs.opendir.length >= 2, typeof fs.realpathSync.native, typeof cp.exec[promisify.custom], code)"
+    )
+    assert done.stdout.split() == ["readFileSync", "true", "function", "function", "ERR_INVALID_ARG_TYPE"]

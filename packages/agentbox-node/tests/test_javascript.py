@@ -1,0 +1,17 @@
+"""The tests of the JavaScript itself, run by Node's own test runner: the policy's vectors, the hash, the tables."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("file", sorted((HERE / "js").glob("*.test.cjs")), ids=lambda path: path.name)
+def test_javascript(node, file):
+    """Every test of the file passes in this Node."""
+    done = subprocess.run([node, "--test", str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-4000:]
