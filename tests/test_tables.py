@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from agentbox.cli.commands import NAMES, load
+from agentbox.guard.kernel import LAYERS
+from agentbox.guard.kernel import load as load_layer
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {
     "policy/rules": "agentbox-policy",
     "trace/exporters": "agentbox-trace",
     "guard/effects": "agentbox-guard",
-    "guard/kernel": "agentbox-guard",
+    "guard/kernel/traps": "agentbox-guard",
     "guard/runtimes": "agentbox-guard",
     "guard/python/events": "agentbox-guard",
     "guard/python/facades": "agentbox-guard",
@@ -45,6 +47,14 @@ def test_every_file_is_in_its_table(folder: str) -> None:
     """A file that nobody put into the table of its folder would be dead code that looks alive."""
     path = ROOT / "packages" / FOLDERS[folder] / "src" / "agentbox" / folder
     assert members(path) <= named(path / "__init__.py")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_kernel_layer_is_what_its_row_says(name: str) -> None:
+    """Every row of the table of layers leads to a layer of that name that enforces something and can be planned."""
+    layer = load_layer(name)
+    assert layer.name == name and layer.enforces
+    assert all(callable(getattr(layer, part)) for part in ("probe", "plan", "apply", "advice"))
 
 
 @pytest.mark.parametrize("name", NAMES)

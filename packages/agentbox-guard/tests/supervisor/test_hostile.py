@@ -1,8 +1,12 @@
 """Hostile agents against the supervisor: its socket, its /proc, its memory, its patience, its trace."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 ACTS = """
 import os
@@ -94,3 +98,59 @@ def test_an_sdk_call_reads_nothing_of_the_supervisor(sandbox):
     middle = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {plain!r}])"
     done = subprocess.run([sys.executable, "-c", middle], env=environ, capture_output=True, text=True)
     assert done.stdout == "True\n"
+
+
+def states(done):
+    return {e["args"]["path"].rpartition("/")[2]: e["args"]["sha256"] for e in done.of(op="fs.state")}
+
+
+def test_the_closing_record_opens_nothing_without_an_end(sandbox):
+    """A sparse file is told by its size, a FIFO and a link are never opened, what was only claimed is not looked at."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        here = os.getcwd()
+        open("sparse", "w").truncate(1 << 42)
+        os.mkfifo("fifo")
+        os.mkdir("folder")
+        os.symlink("/etc", "etc")
+        open("plain", "w").write("beta")
+        for name in ("sparse", "fifo", "folder", "etc", "plain", "etc/passwd", "folder/../../agent.py", "trace.jsonl"):
+            link.event("fs.write", path=f"{here}/{name}", flags="w")
+        for path in ("/proc/kmsg", "/etc/passwd", "/dev/zero", "relative"):
+            link.event("fs.write", path=path, flags="w")
+        """,
+        policy="write: .\n",
+    )
+    assert done.status == 0 and done.trace[-1]["op"] == "run.end", done.err
+    assert states(done) == {
+        "sparse": "too large (4398046511104 bytes)",
+        "fifo": "special",
+        "folder": "directory",
+        "etc": "link",
+        "plain": "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753",
+        "passwd": "not hashed (a link leads to it)",
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_closing_work(sandbox, number):
+    """What is left to hash then is left out, and the trace is sealed."""
+    process = sandbox.start(
+        """
+        link = Link().armed()
+        for name in range(12):
+            open(f"f{name}", "w").truncate(1 << 30)
+            link.event("fs.write", path=f"{os.getcwd()}/f{name}", flags="w")
+        print("written", flush=True)
+        """,
+        policy="write: .\n",
+    )
+    assert process.stdout.readline() == "written\n"
+    time.sleep(1)  # the supervisor is hashing now, and needs far longer than this for 12 GiB
+    asked = time.monotonic()
+    process.send_signal(number)
+    done = sandbox.end(process)
+    assert time.monotonic() - asked < 2
+    assert done.status == 0 and done.trace[-1]["op"] == "run.end", done.err
+    assert states(done)["f11"] == "not hashed (no time was left)"

@@ -14,6 +14,7 @@ from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, Unconfi
 from agentbox.guard.launch import find_command
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes import Command, _flags, _shebang, recognise
+from agentbox.guard.runtimes import python as python_runtime
 from agentbox.policy import parse
 
 PATH = os.path.dirname(sys.executable) + ":/usr/bin:/bin"
@@ -198,6 +199,20 @@ def test_a_command_that_cannot_be_guarded_is_not_run(sandbox):
         done = sandbox.end(sandbox.start("", argv=argv, fake=False))
         assert done.status == 69 and done.out == "" and len(done.err.splitlines()) == 1, done.err
         assert done.trace == []
+
+
+@pytest.mark.parametrize("name", ["python3.10", "python2.7", "python2"])
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_an_interpreter_that_is_too_old_is_not_run(sandbox, name, layers):
+    """Status 69, one line and no trace where the version shows; a link is looked through. A newer one is not touched."""
+    program(sandbox.folder / name, "#!/bin/sh\necho ran\n")
+    (sandbox.folder / "python").symlink_to(name)
+    for argv in ([f"./{name}", "x.py"], ["./python", "x.py"]):
+        done = sandbox.end(sandbox.start("", argv=argv, fake=False, layers=layers))
+        assert done.status == 69 and not done.out and not done.trace and len(done.err.splitlines()) == 1, done.err
+        assert done.said(f"{name} is too old, the guard needs Python 3.11 or later")
+    for newer in ("python3.11", "python3.14t", "python3", "python", "pypy3.11", "python4.0"):
+        assert not python_runtime._outdated(f"/usr/bin/of/{newer}")
 
 
 def test_unknown_and_unexecutable_commands(sandbox):

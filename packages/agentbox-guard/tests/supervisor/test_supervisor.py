@@ -333,7 +333,8 @@ def test_the_final_state_of_written_files_is_recorded(sandbox):
             link.event("fs.write", path={str(sandbox.folder)!r} + "/" + name, flags="w")
         open("b", "w").write("beta")
         link.event("fs.write", path=link.welcome["writable"]["TMPDIR"] + "/x", flags="w")
-        """
+        """,
+        policy="write: .\n",
     )
     states = {e["args"]["path"].rpartition("/")[2]: e["args"]["sha256"] for e in done.of(op="fs.state")}
     assert states == {"b": "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753", "c": "absent"}

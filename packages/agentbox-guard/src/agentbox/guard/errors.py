@@ -41,6 +41,12 @@ class Unconfinable(GuardError):
     status = 69
 
 
+class OutdatedInterpreter(Unconfinable):
+    """The interpreter is older than the guard, which would end it at its start whatever else holds it."""
+
+    code = "outdated"
+
+
 class CannotCreate(GuardError):
     """The trace, the private folder or a write root cannot be made; nothing was run."""
 

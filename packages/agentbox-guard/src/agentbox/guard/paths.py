@@ -14,8 +14,10 @@ def resolve(path: str, cwd: str, pid: int) -> str:
     """The absolute object that `path` names for process `pid`: links followed, parts that do not exist kept as written.
 
     `/proc/self` and `/proc/thread-self` are those of `pid` (0: the caller's own). Raises `OSError` (ELOOP) on a circle
-    of links.
+    of links, EINVAL for what can be no path.
     """
+    if not is_name(path) or not is_name(cwd):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     waiting = _parts(os.path.join(cwd, path))
     done = ""
     links = 0
@@ -47,6 +49,15 @@ def resolve(path: str, cwd: str, pid: int) -> str:
 
 def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def is_name(text: str) -> bool:
+    """Whether the system could take `text` for a path or an argument: no NUL, and no surrogates but those that stand
+    for bytes (PEP 383)."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def within(path: str, trees: tuple[str, ...] | list[str]) -> bool:

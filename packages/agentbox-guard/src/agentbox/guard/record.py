@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from agentbox.guard import report
+from agentbox.guard import report, welcome
+from agentbox.guard.paths import is_name, within
+from agentbox.guard.states import state_of
 from agentbox.trace import Redactor, TraceWriter, rotate
 
 TYPE_CHECKING = False
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_STATES = 10_000
 """Paths whose final state is written at the end; a run that writes more files says so in its last `fs.state` line."""
+MOST_SECONDS = 20.0
+"""What hashing those may take, all together; the user waits for it."""
 _SYNC_EVERY = 1.0  # seconds: what a power cut may take
 _WROTE = {
     "fs.write": ("path",),
@@ -46,6 +50,7 @@ class RecordSession:
     __slots__ = (
         "_denials",
         "_guard_only",
+        "_hidden",
         "_native",
         "_next_sync",
         "_options",
@@ -61,6 +66,7 @@ class RecordSession:
         path = os.path.join(options.cwd, options.trace)
         rotate(path)
         self._writer = TraceWriter.create(path, redactor=Redactor(environ))
+        self._hidden = welcome.trace_files(options)
         self._states: dict[str, None] = {}
         self._states_cut = False
         self._denials = report.Denials()
@@ -108,8 +114,14 @@ class RecordSession:
             self._next_sync = time.monotonic() + _SYNC_EVERY
 
     def finish(self, ended: Ended) -> int:
+        deadline = time.monotonic() + MOST_SECONDS
+
+        def late() -> bool:
+            return ended.hurry() or time.monotonic() > deadline
+
         for path in self._states:
-            self._writer.append("meta", "fs.state", args={"path": path, "sha256": _state(path)}, src="supervisor")
+            args = {"path": path, "sha256": state_of(path, late)}
+            self._writer.append("meta", "fs.state", args=args, src="supervisor")
         if self._states_cut:
             args = {"path": "", "sha256": "", "cut": True, "most": MOST_STATES}
             self._writer.append("meta", "fs.state", args=args, src="supervisor")
@@ -147,26 +159,13 @@ class RecordSession:
         return {n: self._writer.body(v) if type(v) is bytes else v for n, v in members.items()}
 
     def _note_state(self, path: Any) -> None:
-        if type(path) is not str or not path.startswith("/") or path in self._states:
+        """Note what the agent says it has written, where the policy lets it write: elsewhere it has not, and what is
+        there is not for the trace."""
+        if type(path) is not str or not path.startswith("/") or path in self._states or not is_name(path):
+            return
+        if not self._options.policy.is_writable(path) or within(path, self._hidden):
             return
         if len(self._states) < MOST_STATES:
             self._states[path] = None
         else:
             self._states_cut = True
-
-
-def _state(path: str) -> str:
-    """What is at a path: the sha256 of a file, `absent`, or what else it is."""
-    import hashlib
-    import stat
-
-    try:
-        mode = os.lstat(path).st_mode
-        if stat.S_ISREG(mode):
-            with open(path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, NotADirectoryError):
-        return "absent"
-    except OSError as error:
-        return f"unreadable ({error.strerror})"
-    return "directory" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "special"

@@ -50,6 +50,8 @@ TRACE_LOST = 74
 _TICK = 1.0
 _LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still be heard before they are ended
 _GRACE = 0.1  # seconds in which they may end by themselves
+_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
+_SAME_SIGNAL = 0.2  # seconds
 _LAST_JOBS = 5.0  # seconds that effects under way get to be recorded when the agent is gone
 
 
@@ -88,11 +90,15 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
         ended = service.serve()
     except Exception as error:
         failure = explain(error)
+        if service is not None:
+            service.agent_is_gone()
         family.end(service.loop.pids if service else [], lambda: None)
         if service is not None and not failure.trace_lost:
             service.begin()
         _tell(run, failure)
         ended = Ended(failure.status, duration=_age(run), failure=failure.text.partition("\n")[0])
+        if service is not None:
+            ended.hurry = service.hurry
         status = _close(run, ended, failure)
     else:
         if ended.failure:
@@ -221,6 +227,8 @@ class Service:
             start=lambda: run.session.start(header(run)),
             announced=self._announced,
         )
+        self._closed_at = 0.0
+        self._hurried = False
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
         self._dispatcher.answer = self.loop.answer
 
@@ -263,6 +271,7 @@ class Service:
         while not self.loop.ended:
             self.loop.turn(None)
         _, status = os.waitpid(self._child.pid, 0)
+        self.agent_is_gone()
         self._dispatcher.begin()
         self._settle()
         if blocked := self._gate.summary():
@@ -330,12 +339,23 @@ class Service:
             how = f"by signal {number}" if number else f"with status {code}"
             failure = f"the guard was never live: the agent's process ended {how} before any of its code could run"
             status = status if number else GuardFailed.status
-        return Ended(status, signal=number, duration=_age(self._run), failure=failure)
+        return Ended(status, signal=number, duration=_age(self._run), failure=failure, hurry=self.hurry)
+
+    def agent_is_gone(self) -> None:
+        """From now on a signal is meant for us."""
+        self._closed_at = time.monotonic()
+
+    def hurry(self) -> bool:
+        """True once the user has asked for the end while the record is being closed: then what may be left out is."""
+        return self._hurried
 
     def _signal(self, number: int, forward: bool) -> None:
         """On the signal thread: pass on to the agent what was meant for it; have the loop look after children."""
         if number == _signal.SIGCHLD:
             self._jobs.post(self._child_ended, None)
+        elif self._closed_at:
+            # What ended the agent (Ctrl-C goes to both) may come a moment late; it is no wish to hurry.
+            self._hurried = self._hurried or (number in _ENDING and time.monotonic() > self._closed_at + _SAME_SIGNAL)
         elif forward:
             try:
                 if self._confined is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     class Session(Protocol):
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
             """The agent does something that the policy allows. Raises `EndRun` if the run must not go on."""
 
         def deny(self, event: Event, denial: Denial) -> None:
-            """The agent was refused something (or would have been, `denial.enforced` false)."""
+            """The agent was refused something (or would have been, `denial.enforced` false). May raise `EndRun`."""
 
         def begin(self, event: Event, effect: EffectFacts) -> dict[str, Any] | None:
             """An SDK effect is about to happen: return its result to serve it, or None to have it performed."""
@@ -112,15 +113,24 @@ class Denial:
 
 class Ended:
     """How the agent ended: `status` (0 to 255, or 128+n for signal n), `signal` (0 if none), `duration` in seconds,
-    `failure` (text) if agentbox ended it.
+    `failure` (text) if agentbox ended it. `hurry` becomes true when the user wants the end now (SIGINT, SIGTERM).
     """
 
-    __slots__ = ("duration", "failure", "signal", "status")
+    __slots__ = ("duration", "failure", "hurry", "signal", "status")
 
-    def __init__(self, status: int, *, signal: int = 0, duration: float = 0.0, failure: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        *,
+        signal: int = 0,
+        duration: float = 0.0,
+        failure: str = "",
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.status = status
         self.signal = signal
         self.duration = duration
+        self.hurry = hurry
         self.failure = failure
 
 

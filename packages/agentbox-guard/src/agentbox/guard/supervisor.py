@@ -11,7 +11,7 @@ import time
 
 from agentbox.guard import environ as environment
 from agentbox.guard import kernel, launch, roots, runtimes
-from agentbox.guard.errors import Unconfinable
+from agentbox.guard.errors import OutdatedInterpreter, Unconfinable
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
 from agentbox.guard.signals import Signals
@@ -131,7 +131,7 @@ def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
     try:
         how = runtimes.recognise(command, options.runtimes)
     except Unconfinable as error:
-        if not live:
+        if not live or isinstance(error, OutdatedInterpreter):
             raise
         how = NATIVE.recognise(command)  # the layers hold it, and nobody explains
         options.say(f"{error}; it runs without its guard")

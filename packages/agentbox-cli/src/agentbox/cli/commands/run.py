@@ -28,6 +28,8 @@ def run(parsed: Parsed) -> int:
         say=output.message,
         mode="observe" if parsed.switch("observe") else "record",
         layers=parsed.text("layers"),
+        allow_degraded=[name for name in parsed.text("allow_degraded").split(",") if name],
+        read_trace=not parsed.switch("no_read_trace"),
         checkpoint=parsed.switch("checkpoint"),
         runtimes=(RUNTIME,),
     )
@@ -45,14 +47,18 @@ COMMAND = Command(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
         "An older trace of the same name is kept as trace.prev.jsonl.",
-        "Layers: auto takes all that this machine has, kernel runs nothing unless every kernel layer is live,",
-        "guard is the guard inside the interpreter alone.",
+        "Layers: auto applies all kernel layers of this system, and runs nothing when one cannot be had unless",
+        "--allow-degraded names it; kernel insists on a system that has them; guard is the interpreter's guard alone.",
     ),
     options=(
         POLICY,
         TRACE,
         Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
         LAYERS,
+        Option(
+            "--allow-degraded", metavar="NAMES", help="kernel layers that may be missing, separated by commas"
+        ),
+        Option("--no-read-trace", help="leave out what programs without a guard read"),
         Option("--checkpoint", help="take a snapback snapshot right before the first change"),
     ),
     takes_command=True,

@@ -176,9 +176,9 @@ class Tree:
                 found = self._magic(here, ids.inner)
                 if not waiting:
                     return found
-                done = found.path
+                done = found.path if found.path != b"/" else b""
                 found.close()
-                if done[:1] != b"/":
+                if done[:1] not in (b"/", b""):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
                 continue
             target = self._target(here)

@@ -188,13 +188,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Li
     if welcome.get("engine"):
         own.append(posix_dir(posix_dir(posix_dir(welcome["engine"]))))
     private = [(name, tree, tree + "/") for name, tree in welcome["writable"].items()]
-    homes = [
-        home
-        for home in {sys.prefix, sys.base_prefix, sys.exec_prefix, posix_dir(sys.executable)}
-        if home not in ("/", "/usr", "/usr/local")
-    ]
-    hidden = welcome["hidden"]
-    sealed = [*welcome["sealed"], *library, *own, *(space["resolve"](home, True) or home for home in homes)]
+    hidden, sealed = welcome["hidden"], [*welcome["sealed"], *own]
     ancestors = set()
     for path in [*hidden, *sealed]:
         while path := posix_dir(path):

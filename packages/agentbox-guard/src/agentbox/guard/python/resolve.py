@@ -71,9 +71,9 @@ def resolve(
         links += 1
         if links > max_links:
             return None
-        if target[:1] == "/":
+        if target[:1] == "/" and not (target.startswith("/memfd:") and done[:6] == "/proc/"):
             done = ""
-        elif done[:6] == "/proc/" and done[-3:] == "/fd":  # pipe:[7], socket:[7], anon_inode:x: no place in the tree
+        elif done[:6] == "/proc/" and done[-3:] == "/fd":  # pipe:[7], anon_inode:x, /memfd:x: no place in the tree
             done = here
             continue
         rest = target + "/" + rest if rest else target

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from agentbox.guard.errors import CommandNotFound, Unconfinable
+from agentbox.guard.errors import CommandNotFound, OutdatedInterpreter, Unconfinable
 from agentbox.guard.launch import find_command
 from agentbox.guard.paths import MOST_LINKS
 from agentbox.guard.runtimes import _flags, _shebang
@@ -19,6 +19,8 @@ from agentbox.guard.runtimes._base import Command, Launch
 SHIM = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "python", "shim")
 """The folder that goes first on PYTHONPATH; its sitecustomize arms the guard."""
 
+OLDEST = (3, 11)
+"""The oldest Python that the guard runs in."""
 _NAMES = ("python", "pypy")
 _SHARED = ("/", "/usr", "/usr/local")
 """Prefixes that an interpreter shares with everything else, so that only its libraries are its own."""
@@ -33,6 +35,8 @@ class _Python:
         found = interpreter(command.file, command.argv, command.cwd, command.environ.get("PATH", ""))
         if found is None:
             return None
+        if outdated := _outdated(found.file):
+            raise OutdatedInterpreter(f"{os.path.basename(command.file)}: {outdated}")
         if found.problem:
             raise Unconfinable(f"{os.path.basename(command.file)}: cannot be guarded: {found.problem}")
         file = _real_interpreter(found.file, command)
@@ -133,6 +137,17 @@ def _named_python(name: str) -> bool:
     return False
 
 
+def _outdated(file: str) -> str:
+    """Why no guard runs in an interpreter whose file says its version (`python3.10`); "" where it does not."""
+    name = os.path.basename(os.path.realpath(file))
+    major, dot, minor = name.removeprefix("python").rstrip("dmtuw").partition(".")
+    if not (major.isdigit() and (minor.isdigit() or not dot)):
+        return ""
+    if (int(major), int(minor or OLDEST[1])) >= OLDEST:
+        return ""
+    return f"{name} is too old, the guard needs Python {OLDEST[0]}.{OLDEST[1]} or later"
+
+
 def interpreter(file: str, argv: list[str], cwd: str, path: str, depth: int = _DEPTH) -> Interpreter | None:
     """The python that would run if `file` were executed with `argv`, or None when it is no Python program.
 
@@ -140,7 +155,9 @@ def interpreter(file: str, argv: list[str], cwd: str, path: str, depth: int = _D
     """
     shebang = _shebang.first_line(file)
     if is_python(file):
-        return Interpreter(file, argv[0], argv[1:])
+        found = Interpreter(file, argv[0], argv[1:])
+        found.problem = _outdated(file)
+        return found
     if os.path.basename(os.path.realpath(file)) in _shebang.ENV_NAMES or (
         os.path.basename(file) in _shebang.ENV_NAMES and not shebang
     ):

@@ -9,6 +9,8 @@ MODULES = ("_plain", "environment", "files", "process", "network")
 
 FACADES = (
     ("posix", "open", "os_open"),
+    ("posix", "listdir", "os_listdir"),
+    ("posix", "scandir", "os_scandir"),
     ("posix", "mkfifo", "os_mkfifo"),
     ("posix", "mknod", "os_mknod"),
     ("posix", "chroot", "os_chroot"),

@@ -38,6 +38,27 @@ def os_open(
         raise
 
 
+def os_listdir(path: Any = None, *, real=posix.listdir, InterruptedError=InterruptedError) -> Any:
+    """Return a list containing the names of the files in the directory.
+
+    Tried again when a signal interrupts it (PEP 475): where the kernel asks the supervisor, opening a folder waits.
+    """
+    while True:
+        try:
+            return real(path)
+        except InterruptedError:
+            continue
+
+
+def os_scandir(path: Any = None, *, real=posix.scandir, InterruptedError=InterruptedError) -> Any:
+    """Return an iterator of DirEntry objects for given path. Tried again when a signal interrupts it, as os.listdir."""
+    while True:
+        try:
+            return real(path)
+        except InterruptedError:
+            continue
+
+
 def os_mkfifo(
     path: Any, mode: int = 0o666, *, dir_fd: int | None = None, hand_over=hand_over, plain_path=plain_path
 ) -> None:
