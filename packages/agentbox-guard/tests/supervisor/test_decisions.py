@@ -255,7 +255,8 @@ def test_sdk_paths_open_no_other_process(desk):
     for leaf in ("environ", "mem", "maps", "auxv", "fdinfo/1", f"task/{other}/environ", "net/tcp"):
         assert services.check_path("read", f"/proc/{other}/{leaf}").reason == procfs.REASON
     assert services.check_path("read", f"/proc/{other}/status") is None
-    assert RunServices(desk("read: ./x\n"), own).check_path("read", f"/proc/{other}/status").fix == f"read: /proc/{other}/status"
+    ruled = RunServices(desk("read: ./x\n"), own)
+    assert ruled.check_path("read", f"/proc/{other}/status").fix == f"read: /proc/{other}/status"
     assert services.check_path("read", services.resolve_path("/proc/self/environ", "/")) is None
     assert services.check_path("read", services.resolve_path("/proc/thread-self/mem", "/")) is not None
     assert services.check_path("write", f"/proc/{own}/uid_map") is not None

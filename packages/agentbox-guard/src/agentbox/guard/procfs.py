@@ -1,7 +1,7 @@
 """What an SDK call may open in /proc, where the supervisor would otherwise show its own and other processes' secrets.
 
-It says what the interpreter's guard says of the agent's own opens (python/judge.py, whose lists are the same), and never
-less: here it is the supervisor that opens the file, with its own rights.
+It says what the interpreter's guard says of the agent's own opens (python/judge.py, whose lists are the same), and
+never less: here it is the supervisor that opens the file, with its own rights.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class RecordSession:
             return ended.hurry() or time.monotonic() > deadline
 
         for path in self._states:
-            args = {"path": path, "sha256": state_of(path, late)}
-            self._writer.append("meta", "fs.state", args=args, src="supervisor")
+            found = {"path": path, "sha256": state_of(path, late)}
+            self._writer.append("meta", "fs.state", args=found, src="supervisor")
         if self._states_cut:
             args = {"path": "", "sha256": "", "cut": True, "most": MOST_STATES}
             self._writer.append("meta", "fs.state", args=args, src="supervisor")
