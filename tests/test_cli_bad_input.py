@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agentbox.cli import exitcodes
+
 COMMAND = [sys.executable, "-m", "agentbox.cli"]
 POLICY = "read: ./data\n"
 
@@ -47,7 +49,10 @@ def folder(tmp_path: Path) -> Path:
     ("words", "text"),
     [
         ((), "no command given, expected one of init, run, show, verify, replay, doctor (see agentbox --help)"),
-        (("rnu",), "unknown command 'rnu', expected one of init, run, show, verify, replay, doctor (did you mean run?)"),
+        (
+            ("rnu",),
+            "unknown command 'rnu', expected one of init, run, show, verify, replay, doctor (did you mean run?)",
+        ),
         (("--verison",), "unknown option '--verison' (see agentbox --help)"),
         (("help", "rnu"), "no help on 'rnu' (did you mean run?)"),
         (("run",), "run: no command to run (put it behind --, for example: agentbox run -- python agent.py)"),
@@ -59,7 +64,8 @@ def folder(tmp_path: Path) -> Path:
         (("verify", "--head"), "verify: option --head needs a value (write it as --head HEX)"),
         (
             ("\x1b[31mred",),
-            "unknown command '\\x1b[31mred', expected one of init, run, show, verify, replay, doctor (see agentbox --help)",
+            "unknown command '\\x1b[31mred', expected one of init, run, show, verify, replay, doctor"
+            " (see agentbox --help)",
         ),
     ],
 )
@@ -298,6 +304,7 @@ def test_a_full_disk_behind_standard_output(folder: Path) -> None:
         done = agentbox(folder, "--help", stdout=full)
     assert one_line(done) == "cannot write to standard output: no space left on device"
     assert done.returncode == 74
+    assert [who for status, who, _ in exitcodes.TABLE if status == 74] == ["all"]
 
 
 def test_standard_output_closed_by_the_caller(folder: Path) -> None:

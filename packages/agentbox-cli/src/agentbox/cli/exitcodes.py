@@ -33,7 +33,7 @@ TABLE: tuple[tuple[int, str, str], ...] = (
     (UNAVAILABLE, "run, replay, doctor", "this machine or this command cannot be confined as asked; nothing was run"),
     (INTERNAL, "all", "the guard failed, or a defect in agentbox; the agent was ended"),
     (CANNOT_CREATE, "run, init", "the trace or the policy cannot be created"),
-    (TRACE_IO, "run, show", "writing failed, for example on a full disk; the agent was ended"),
+    (TRACE_IO, "all", "the trace or standard output cannot be written, for example on a full disk; an agent was ended"),
     (NOT_EXECUTABLE, "run, replay", "the command was found but cannot be executed"),
     (NOT_FOUND, "run, replay", "the command was not found"),
     (INTERRUPTED, "all", "interrupted with Ctrl-C"),
