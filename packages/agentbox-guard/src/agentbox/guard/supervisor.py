@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable, Mapping
-
     from typing import Any
 
     from agentbox.guard.kernel.confine import Confinement
@@ -37,7 +36,8 @@ class Run:
     """
 
     __slots__ = (
-        "confinement", "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started", "variables",
+        "confinement", "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started",
+        "variables",
     )  # fmt: skip
 
     def __init__(self, options: RunOptions, how: Launch, layers: tuple[str, ...], rundir: RunDir) -> None:
