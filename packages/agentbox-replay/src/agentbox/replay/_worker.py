@@ -6,7 +6,6 @@ It never returns into the code that forked it, and never writes a file outside o
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ import signal
 import stat
 
 from agentbox.guard.kernel import _syscalls
+from agentbox.guard.states import state_of
 from agentbox.replay import _wire
 
 TYPE_CHECKING = False
@@ -241,21 +241,7 @@ def _write(view: _View, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _states(view: _View, request: dict[str, Any]) -> dict[str, Any]:
-    return {"states": {path: _state(path) for path in request["paths"]}}
+    return {"states": {path: state_of(path) for path in request["paths"]}}
 
 
-def _state(path: str) -> str:
-    try:
-        mode = os.lstat(path).st_mode
-        if stat.S_ISREG(mode):
-            with open(path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, NotADirectoryError):
-        return "absent"
-    except OSError as error:
-        return f"unreadable ({error.strerror})"
-    return next((name for test, name in _KINDS if test(mode)), "special")
-
-
-_KINDS = ((stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
 _HANDLERS = {"expose": _expose, "make": _make, "hide": _hide, "cut": _cut, "write": _write, "states": _states}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 
 from agentbox.guard.session import EndRun
+from agentbox.guard.states import NOT_HASHED
 from agentbox.replay import explain
 from agentbox.replay.describe import StepView, target
 from agentbox.replay.errors import ReplayError
@@ -193,7 +194,7 @@ class ReplaySession:
             return None
         written = [path for path in recording.states if path in recording.last_write]
         for path, now in self._scratch.states(written).items():
-            if now != recording.states[path]:
+            if now != recording.states[path] and not recording.states[path].startswith(NOT_HASHED):
                 return explain.wrong_content(recording, path, now)
         return None
 
