@@ -1,4 +1,4 @@
-"""The demo: record examples/demo_agent.py, show and verify the trace, replay it without the server, tamper with a copy.
+"""The demo: record examples/demo_agent.py (with `node`: demo_agent.js), show, verify, replay without a server, tamper.
 
 Never writes into the checkout: everything happens in a scratch folder, which is removed at the end.
 """
@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parent
-AGENT = ["python", "demo_agent.py"]
+AGENTS = {"python": ["python", "demo_agent.py"], "node": ["node", "demo_agent.js"]}
 
 
 class Weather(http.server.BaseHTTPRequestHandler):
@@ -48,7 +48,8 @@ def say(text: str) -> None:
 
 def prepare(folder: Path, port: int) -> dict[str, str]:
     """Copy the example into `folder` with the server's port in its policy; returns the environment to run it in."""
-    shutil.copy(EXAMPLES / "demo_agent.py", folder)
+    for _, agent in AGENTS.values():
+        shutil.copy(EXAMPLES / agent, folder)
     shutil.copytree(EXAMPLES / "data", folder / "data")
     policy = (EXAMPLES / "agentbox.policy").read_text(encoding="utf-8")
     (folder / "agentbox.policy").write_text(policy.replace(":8765 ", f":{port} "), encoding="utf-8")
@@ -64,7 +65,7 @@ def tampered(folder: Path) -> str:
     return name
 
 
-def demo(folder: Path) -> list[str]:
+def demo(folder: Path, agent: list[str]) -> list[str]:
     """Do the whole job in `folder`; returns what went otherwise than it should."""
     wrong = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Weather)
@@ -73,7 +74,7 @@ def demo(folder: Path) -> list[str]:
     environment = prepare(folder, server.server_port)
 
     say("Record: the agent runs confined by agentbox.policy; reading /etc/passwd is refused.")
-    status, recorded = agentbox(folder, environment, "run", "--", *AGENT)
+    status, recorded = agentbox(folder, environment, "run", "--", *agent)
     wrong += ["the recording failed"] if status else []
     server.shutdown()
     server.server_close()
@@ -88,7 +89,7 @@ def demo(folder: Path) -> list[str]:
     wrong += ["the trace does not verify"] if status else []
 
     say("Replay: the server is stopped, the answers and the clock come from the trace.")
-    status, replayed = agentbox(folder, environment, "replay", "--", *AGENT)
+    status, replayed = agentbox(folder, environment, "replay", "--", *agent)
     wrong += ["the replay failed"] if status else []
     wrong += ["the replay printed something else"] if replayed != recorded else []
 
@@ -99,8 +100,12 @@ def demo(folder: Path) -> list[str]:
 
 
 def main() -> int:
+    agent = AGENTS.get(sys.argv[1] if len(sys.argv) > 1 else "python")
+    if agent is None:
+        say(f"No such demo: {sys.argv[1]}; there are {' and '.join(AGENTS)}.")
+        return 2
     with tempfile.TemporaryDirectory(prefix="agentbox-demo-") as folder:
-        wrong = demo(Path(folder))
+        wrong = demo(Path(folder), agent)
     if wrong:
         say("The demo did not go as it should: " + "; ".join(wrong) + ".")
         return 1

@@ -55,9 +55,7 @@ class Scene:
     def agentbox(self, *words: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         (self.ws / "agentbox.policy").write_text("\n".join([*self.rules, "env: OUTSIDE"]) + "\n")
         command = [sys.executable, "-m", "agentbox.cli", *words]
-        return subprocess.run(
-            command, cwd=self.ws, env=self.environ(), capture_output=True, text=True, timeout=timeout
-        )
+        return subprocess.run(command, cwd=self.ws, env=self.environ(), capture_output=True, text=True, timeout=timeout)
 
     def run(self, *words: str, layers: str = "guard") -> subprocess.CompletedProcess[str]:
         return self.agentbox("run", "--layers", layers, "--", self.node, *words)

@@ -1,4 +1,6 @@
 """What honest programs see: Node as it is, recorded; children, threads and modules of every kind under the same guard."""
+# ruff: noqa: E501
+# Programs in JavaScript keep their lines.
 
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ def test_a_node_child_of_a_python_agent_is_guarded(scene):
     program.write_text(
         "import os, subprocess, sys\n"
         f"node = {os.path.realpath(scene.node)!r}\n"
-        "code = 'require(\"fs\").readFileSync(process.env.OUTSIDE + \"/secret.txt\")'\n"
+        'code = \'require("fs").readFileSync(process.env.OUTSIDE + "/secret.txt")\'\n'
         "for env in (None, {'OUTSIDE': os.environ['OUTSIDE']}):\n"
         "    done = subprocess.run([node, '-e', code], env=env, capture_output=True, text=True)\n"
         "    print('denied' in done.stderr, done.returncode)\n"

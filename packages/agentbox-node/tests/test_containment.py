@@ -1,4 +1,6 @@
 """Every attempt succeeds in plain Node and is refused under the guard, with the policy line where one would allow it."""
+# ruff: noqa: E501
+# Programs in JavaScript keep their lines.
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_the_suggested_line_allows_it(scene):
     """A policy with the line of the denial added lets the same program through."""
     program = "console.log(require('fs').readFileSync(process.env.OUTSIDE + '/secret.txt', 'utf8'))"
     assert scene.box(program).returncode == 1
-    scene.rules.append(scene.entries()[-2]["fix"] if "fix" in scene.entries()[-2] else f"read: {scene.outside}/secret.txt")
+    scene.rules += [entry["fix"] for entry in scene.entries() if entry["kind"] == "deny"]
     assert scene.box(program).stdout == "secret\n\n"
 
 

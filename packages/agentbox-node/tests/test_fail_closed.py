@@ -1,4 +1,6 @@
 """Where the guard cannot arm, or loses its supervisor, no code of the agent runs on."""
+# ruff: noqa: E501
+# Programs in JavaScript keep their lines.
 
 from __future__ import annotations
 

@@ -15,7 +15,11 @@ from agentbox.node.runtime import SHIM
 def command(file: Path | str, *words: str, write_roots: tuple[str, ...] = (), cwd: str = "/") -> SimpleNamespace:
     """What the guard hands to a runtime."""
     return SimpleNamespace(
-        file=str(file), argv=[os.path.basename(file), *words], cwd=cwd, environ={"PATH": "/nowhere"}, write_roots=write_roots
+        file=str(file),
+        argv=[os.path.basename(file), *words],
+        cwd=cwd,
+        environ={"PATH": "/nowhere"},
+        write_roots=write_roots,
     )
 
 

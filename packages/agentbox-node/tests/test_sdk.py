@@ -1,4 +1,6 @@
 """The SDK of JavaScript says and records the same as Python's."""
+# ruff: noqa: E501
+# Programs in JavaScript keep their lines.
 
 from __future__ import annotations
 

@@ -21,11 +21,12 @@ _PLAIN = frozenset((
     *("--use-openssl-ca", "--use-bundled-ca", "--use-system-ca", "--no-addons", "--no-global-search-paths", "--watch"),
     *("--tls-min-v1.0", "--tls-min-v1.1", "--tls-min-v1.2", "--tls-min-v1.3", "--tls-max-v1.2", "--tls-max-v1.3"),
     *("--zero-fill-buffers", "--disable-sigusr1", "--no-network-family-autoselection", "--node-memory-debug"),
-    *("--verify-base-objects", "--watch-preserve-output", "--entry-url", "--disable-wasm-trap-handler", "--test-force-exit"),
+    *("--verify-base-objects", "--watch-preserve-output", "--entry-url", "--disable-wasm-trap-handler"),
+    *("--test-force-exit", "--trace-require-module"),
     *("--experimental-vm-modules", "--experimental-strip-types", "--experimental-transform-types", "--strip-types"),
-    *("--experimental-wasm-modules", "--experimental-json-modules", "--experimental-require-module", "--no-strip-types"),
+    *("--experimental-wasm-modules", "--experimental-json-modules", "--experimental-require-module"),
     *("--experimental-detect-module", "--experimental-import-meta-resolve", "--experimental-websocket"),
-    *("--experimental-eventsource", "--experimental-sqlite", "--experimental-webstorage-none", "--experimental-fetch"),
+    *("--experimental-eventsource", "--experimental-sqlite", "--experimental-fetch", "--no-strip-types"),
     *("--no-experimental-fetch", "--no-experimental-require-module", "--no-experimental-strip-types"),
     *("--no-experimental-websocket", "--no-experimental-sqlite", "--no-experimental-detect-module"),
     *("--no-experimental-global-navigator", "--no-experimental-repl-await", "--no-verify-base-objects"),
@@ -124,7 +125,10 @@ def _option(word: str, rest: list[str], line: CommandLine) -> None:
         if not equals and rest:
             rest.pop(0)
     elif name in DISARMING or any(name.startswith(stem + "-") for stem in ("--inspect", "--cpu-prof", "--heap-prof")):
-        reason = DISARMING.get(name) or DISARMING[next(s for s in ("--inspect", "--cpu-prof", "--heap-prof") if name.startswith(s))]
+        reason = (
+            DISARMING.get(name)
+            or DISARMING[next(s for s in ("--inspect", "--cpu-prof", "--heap-prof") if name.startswith(s))]
+        )
         line.problem = line.problem or f"{name} {reason}"
     elif word not in _PLAIN and not (equals and name in _NUMBERED) and not name.startswith("--test-coverage-"):
         line.problem = line.problem or f"{name} is not an option that agentbox knows of node"

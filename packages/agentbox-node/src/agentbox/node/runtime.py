@@ -91,7 +91,9 @@ class NodeRuntime:
             arms=not line.ends,
         )
         launch.extra = found.variables
-        launch.readable = _memory_limits() + _packages(os.path.dirname(script) or command.cwd, found.file, command.write_roots)
+        launch.readable = _memory_limits() + _packages(
+            os.path.dirname(script) or command.cwd, found.file, command.write_roots
+        )
         return launch
 
     def variables(self, hash_seed: int) -> dict[str, str]:
@@ -116,7 +118,7 @@ RUNTIME = NodeRuntime()
 
 
 class Interpreter:
-    """The JavaScript interpreter behind a command: its `name`, `file` (links as written), `argv0`, the `words` after it.
+    """The JavaScript engine behind a command: its `name`, `file` (links as written), `argv0`, and `words` after it.
 
     `variables` are set by an `env` in front; `problem` says why no guard could come up, whatever the words say.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     class Runtime(Protocol):
         """One row of `agentbox.guard.runtimes.RUNTIMES`."""
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         """A runtime of another package, given in `RunOptions.runtimes`; its guard comes up in programs that a guarded
         process starts, too.
         """
+
+        def recognise(self, command: Command) -> Any:
+            """A `Launch`, or an object of its own with the members of one."""
 
         def problem(self, file: str, argv: Sequence[str], cwd: str, path: str) -> str | None:
             """Why no guard would come up in `file` started with `argv`; "" if one would, None if it is not its own.

@@ -278,6 +278,7 @@ function arm() {
   const facts = `"role":"guard","runtime":"node","version":${JSON.stringify(process.versions.node)},"ppid":${process.ppid},"executable":${JSON.stringify(process.execPath)}`;
   kit.channel = kit.makeChannel(kit, address, facts, threadId);
   const welcome = kit.channel.greet(isMainThread ? '' : ',"resume":true,"full":true');
+  kit.contained = welcome.contained === true;
   kit.paths = part('resolve')(kit);
   kit.decide = part('decide')(kit, welcome, ownFiles(), process.pid);
   kit.report = part('report')(kit, welcome);
