@@ -379,18 +379,16 @@ def test_final_content_of_direct_writes_is_compared(tape: Tapes) -> None:
     assert f"  cause:    {expected}" in report
 
 
-def test_a_final_content_that_was_not_hashed_is_not_compared(tape: Tapes) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "status"), [("not hashed (no time was left)", 0), ("too large (4398046511104 bytes)", 3)]
+)
+def test_a_final_content_that_was_not_hashed_is_not_compared(tape: Tapes, recorded: str, status: int) -> None:
     """Where the recording had no time for it; a size that stands in its place is compared."""
-
-    def end(recorded: str) -> int:
-        write = {"path": "/work/out", "flags": "w"}
-        path = tape().observe("fs.write", write).meta("fs.state", path="/work/out", sha256=recorded).seal()
-        live = Live(path, FakeScratch(out=hashlib.sha256(b"y").hexdigest()))
-        live.observe("fs.write", write)
-        return live.end()
-
-    assert end("not hashed (no time was left)") == 0
-    assert end("too large (4398046511104 bytes)") == 3
+    write = {"path": "/work/out", "flags": "w"}
+    path = tape().observe("fs.write", write).meta("fs.state", path="/work/out", sha256=recorded).seal()
+    live = Live(path, FakeScratch(out=hashlib.sha256(b"y").hexdigest()))
+    live.observe("fs.write", write)
+    assert live.end() == status
 
 
 def test_trace_with_a_missing_blob_is_invalid(tape: Tapes) -> None:
