@@ -313,6 +313,17 @@ def test_a_normal_form_is_plain_and_complete():
         Policy.from_normal_form({**form, "rules": [{**form["rules"][0], "extra": 1}]})
 
 
+def test_another_name_changes_the_texts_only():
+    """A policy under another name decides the same, and names its file so in every text."""
+    policy = parse("exec: echo hi", name="one.policy", **SCOPE)
+    other = policy.renamed("two.policy", "/there/two.policy")
+    assert "two.policy" in other.decide("read", "/x").text()
+    assert [rule.where for rule in other.rules] == ["two.policy:1"]
+    assert (other.name, other.path, other.sha256) == ("two.policy", "/there/two.policy", policy.sha256)
+    assert other.normal_form() == {**policy.normal_form(), "name": "two.policy", "path": "/there/two.policy"}
+    assert "one.policy" in policy.decide("read", "/x").text()
+
+
 def test_defaults_come_from_the_process(tmp_path, monkeypatch):
     """Without arguments, the working directory, HOME and PATH of the process are what values are resolved against."""
     monkeypatch.chdir(tmp_path)

@@ -72,6 +72,14 @@ def test_header_and_status(tape: Tapes) -> None:
     assert differences(one, two, status=1) == ["header", "status"]
 
 
+def test_another_working_directory(tape: Tapes) -> None:
+    """Runs of the same project in two folders differ in their header only."""
+    one, two = tape("a"), tape("b", cwd="/else")
+    one.observe("fs.list", {"path": "/work/in"})
+    two.observe("fs.list", {"path": "/else/in"})
+    assert differences(one, two) == ["header"]
+
+
 @given(st.lists(st.integers(), unique=True))
 def test_longest_rise(numbers: list[int]) -> None:
     """What is kept rises, and nothing longer would."""

@@ -61,6 +61,22 @@ def test_links(tmp_path: Path) -> None:
     assert state(tmp_path, ("observe", "fs.symlink", {"path": "target", "to": "link"})) == ["link"]
 
 
+def test_what_the_run_removed(tmp_path: Path) -> None:
+    """Removed are missing paths that were there before: not what the run itself had made, nor what is there again."""
+    found = PreState()
+    for name in ("gone", "moved", "there"):
+        found.add("observe", "fs.read", {"path": str(tmp_path / name), "sha256": "0"})
+    found.add("observe", "fs.remove", {"path": str(tmp_path / "gone")})
+    found.add("observe", "fs.rename", {"path": str(tmp_path / "moved"), "to": str(tmp_path / "new")})
+    found.add("observe", "fs.remove", {"path": str(tmp_path / "there")})
+    found.add("observe", "fs.write", {"path": str(tmp_path / "own"), "flags": "w", "absent": True})
+    found.add("observe", "fs.remove", {"path": str(tmp_path / "own")})
+    found.add("observe", "fs.remove", {"path": str(tmp_path / "again")})
+    found.add("effect", "fs.write", {"path": str(tmp_path / "again"), "sha256": "0", "size": 0})
+    (tmp_path / "there").touch()
+    assert found.removed() == [str(tmp_path / "gone"), str(tmp_path / "moved")]
+
+
 def test_what_is_collected(tmp_path: Path) -> None:
     """Changes are told apart by who made them, private folders do not count, and renames are kept as pairs."""
     found = PreState()

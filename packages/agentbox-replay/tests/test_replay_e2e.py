@@ -71,9 +71,9 @@ class Workshop:
             timeout=60,
         )
 
-    def record(self, *, status: int = 0) -> str:
+    def record(self, *options: str, status: int = 0) -> str:
         """Record the agent; its standard output."""
-        done = self.run("run", "--", sys.executable, "agent.py")
+        done = self.run("run", *options, "--", sys.executable, "agent.py")
         assert done.returncode == status, done.stderr
         return done.stdout
 
@@ -628,14 +628,196 @@ def test_machine_without_namespaces(shop: Workshop, direct: bool, tmp_path: Path
         timeout=60,
     )
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("agentbox: ")
-    assert "user or mount namespaces are refused here" in lines[0]
+    reason = "user or mount namespaces are refused here (unshare: Operation not permitted)"
     if direct:
+        assert lines[0].startswith(f"agentbox: no scratch copy for direct writes: {reason}")
         assert (done.returncode, len(lines)) == (69, 1)
         assert "user namespaces or as root" in lines[0]
     else:
         assert done.returncode == 0
+        assert lines[0] == (
+            f"agentbox: replay runs without its scratch copy and empty network: {reason}; "
+            "what native code does by itself would be real"
+        )
         assert lines[-1] == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+@needs_scratch
+def test_native_code_changes_no_file_and_has_no_network(shop: Workshop) -> None:
+    """SQLite opens an attached file in C, past the guard: recorded under the guard alone it is made, and a replay makes
+    no such file, within the write roots or elsewhere, though the trace has no write; its network is another one.
+    """
+    shop.agent("""
+        import sqlite3
+        for path in ("out/native", "in/native"):
+            try:
+                base = sqlite3.connect(":memory:")
+                base.execute(f"ATTACH '{path}' AS native")
+                base.execute("CREATE TABLE native.t (a)")
+                print("made", path)
+            except sqlite3.OperationalError as error:
+                print(error)
+        print(os.readlink("/proc/self/ns/net"))
+    """)
+    network = os.readlink("/proc/self/ns/net")
+    made = ["made out/native", "made in/native", network]
+    assert shop.record("--layers", "guard").splitlines() == made
+    for folder in ("in", "out"):
+        (shop.folder / folder / "native").unlink()
+    lines = shop.replay().stdout.splitlines()
+    assert lines[:2] == ["made out/native", "unable to open database: in/native"]
+    assert lines[2].startswith("net:[")
+    assert lines[2] != network
+
+
+@needs_scratch
+def test_a_write_root_that_cannot_be_covered(shop: Workshop) -> None:
+    """Under a write rule for / the folders of recorded writes are covered; everything else is read-only."""
+    shop.agent('box.write_text("out/f", "x")\nprint(open("in/a").read())', policy="read: .\nwrite: /\n")
+    (shop.folder / "out").mkdir()
+    shop.record()
+    done = shop.replay()
+    assert done.stdout == "alpha\n"
+    assert done.stderr.splitlines() == ["agentbox: replay ok — 2/2 recorded steps matched"]
+
+
+NAMED = """
+    try:
+        open("/etc/shadow")
+    except PermissionError as error:
+        box.write_text("out/one", str(error))
+    try:
+        box.read_text("/etc/shadow")
+    except PermissionError as error:
+        box.write_text("out/two", str(error))
+    try:
+        os.posix_spawn("/bin/true", ["true"], os.environ)
+    except PermissionError as error:
+        box.write_text("out/three", str(error))
+"""
+
+
+@pytest.mark.parametrize("way", ["renamed", "named", "recorded"])
+def test_denials_name_the_recorded_policy(shop: Workshop, way: str) -> None:
+    """An agent that keeps the text of a denial replays when the policy file has another name now, or is gone."""
+    shop.agent(NAMED)
+    policy = shop.folder / "agentbox.policy"
+    if way == "named":
+        policy.rename(shop.folder / "first.policy")
+        shop.record("-p", "first.policy")
+        (shop.folder / "first.policy").rename(policy)
+    else:
+        shop.record()
+    name = "first.policy" if way == "named" else "agentbox.policy"
+    assert name in (shop.folder / "out" / "one").read_text()
+    options = []
+    if way == "renamed":
+        policy.rename(shop.folder / "my.policy")
+        options = ["-p", "my.policy"]
+    elif way == "recorded":
+        policy.unlink()
+    assert last(shop.replay(*options)) == "agentbox: replay ok — 3/3 recorded steps matched"
+
+
+@needs_scratch
+def test_another_working_directory(shop: Workshop) -> None:
+    """A project that was moved with its trace replays where it is now, which is warned of; a changed file is found."""
+    shop.agent(
+        """
+            here = os.getcwd()
+            print(open("in/a").read(), box.read_text(here + "/in/b"))
+            print(box.run(["echo", "x"], cwd=here + "/out").stdout)
+            with open(here + "/out/direct", "w") as file:
+                file.write("x")
+            box.write_text("out/sdk", "y")
+            print(open("out/direct").read(), sorted(os.listdir("out")))
+        """
+    )
+    output = shop.record()
+    old = shop.folder
+    shop.folder = shop.root / "elsewhere" / "work"
+    shop.folder.parent.mkdir()
+    old.rename(shop.folder)
+    done = shop.replay()
+    assert done.stdout == output
+    assert done.stderr.splitlines() == [
+        f"agentbox: warning: another working directory: recorded {old}, now {shop.folder}; "
+        "recorded paths below it are read as paths below the present one",
+        "agentbox: replay ok — 7/7 recorded steps matched",
+    ]
+    (shop.folder / "in" / "a").write_text("other")
+    report = shop.diverges()
+    assert any(line.startswith("  cause:    the file changed: recorded sha256") for line in report)
+    assert report[-1].startswith(f"  fix:      replay in the recorded working directory, {old}; or put")
+
+
+def test_a_trace_of_observe(shop: Workshop) -> None:
+    """What --observe let pass and the policy denies ends the replay with that cause; with the rule added it replays."""
+    code = """
+        try:
+            print(len(open("/etc/passwd").read()) > 0)
+        except PermissionError:
+            print("denied")
+        box.now()
+    """
+    shop.agent(code)
+    assert shop.record("--observe") == "True\n"
+    report = shop.diverges()
+    assert report[0] == (
+        "warning: the trace was recorded under --observe, which let 1 call pass that its policy denies; "
+        "the first of them that is denied now ends the replay"
+    )
+    assert report[1] == "replay diverged at step 1 of 1"
+    assert any(line.startswith("  cause:    recorded under --observe, where nothing was denied") for line in report)
+    shop.agent(code, policy=f"{POLICY}read: /etc/passwd\n")
+    done = shop.replay()
+    assert done.stdout == "True\n"
+    assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+@needs_scratch
+def test_a_database_that_the_run_made(shop: Workshop) -> None:
+    """A replay right after the first run finds no database, as that run did; the one that is there stays as it is."""
+    shop.agent("""
+        import sqlite3
+        with sqlite3.connect("out/base.db") as base:
+            base.execute("CREATE TABLE t (a)")
+            base.execute("INSERT INTO t VALUES (1)")
+            print(base.execute("SELECT count(*) FROM t").fetchone())
+        base.close()
+        box.now()
+    """)
+    assert shop.record() == "(1,)\n"
+    for _ in range(2):
+        done = shop.replay()
+        assert done.stdout == "(1,)\n"
+        assert last(done) == "agentbox: replay ok — 2/2 recorded steps matched"
+
+
+@needs_scratch
+def test_a_run_that_removed_its_input_is_undone_by_its_checkpoint(shop: Workshop) -> None:
+    """The report names the snapshot that puts the removed file back, and with that the replay is good."""
+    snapback = Path(sys.executable).with_name("snapback")
+    if not snapback.exists():
+        pytest.skip("snapback is not installed")
+    shop.agent(
+        """
+            if os.path.exists("in/todo"):
+                os.remove("in/todo")
+                box.now()
+        """,
+        policy="write: ./in\n",
+    )
+    (shop.folder / "snapback.toml").write_text('[snapshot]\nignore = ["trace*.jsonl", "blobs"]\n')
+    (shop.folder / "in" / "todo").write_text("x")
+    shop.record("--checkpoint")
+    report = shop.diverges()
+    assert "stopped early at step 1 of 2" in next(line for line in report if line.startswith("  cause:"))
+    hint = next(line for line in report if "the recorded run itself removed" in line)
+    command = hint.partition("`")[2].partition("`")[0].split()
+    assert command[:2] == ["snapback", "undo"]
+    subprocess.run([snapback, *command[1:]], cwd=shop.folder, check=True, capture_output=True)
+    assert last(shop.replay()) == "agentbox: replay ok — 2/2 recorded steps matched"
 
 
 @pytest.fixture

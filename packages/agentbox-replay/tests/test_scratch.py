@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -96,6 +97,13 @@ def tree(uid: int | None) -> Iterator[Path]:
             os.chown(path, uid, uid)
     yield base / "wo,rk:"
     shutil.rmtree(base)
+
+
+@pytest.fixture
+def tree_of_this_user(tmp_path: Path) -> Path:
+    """A folder to cover."""
+    (tmp_path / "tree").mkdir()
+    return tmp_path / "tree"
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -197,6 +205,123 @@ def test_a_socket_below_a_cover_can_be_exposed(uid: int | None, tree: Path) -> N
     assert forked(act, uid=uid) == "connected"
 
 
+def attempts(tree: Path, port: int, abstract: str) -> dict[str, str]:
+    """What a program without any guard tries by itself, each to its outcome."""
+    found = {}
+
+    def attempt(name: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+            found[name] = "done"
+        except OSError as error:
+            found[name] = errno.errorcode[error.errno or 0]
+
+    def connect(family: int, kind: int, address: object) -> None:
+        with socket.socket(family, kind) as client:
+            client.settimeout(5)
+            client.connect(address)  # type: ignore[arg-type]
+            client.send(b"x")
+
+    attempt("overwrite", lambda: (tree / "old").write_text("changed"))
+    attempt("overwrite outside", lambda: (tree.parent / "beside").write_text("changed"))
+    attempt("make outside", lambda: (tree.parent / "new").touch())
+    attempt("remove outside", lambda: (tree.parent / "beside").unlink())
+    attempt("tcp", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)))
+    attempt("udp", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port)))
+    attempt("other machine", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 9)))
+    attempt("abstract", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + abstract))
+    attempt("null", lambda: Path("/dev/null").write_text("x"))
+    return found
+
+
+@pytest.mark.parametrize("covered", [True, False], ids=["covered", "read-only"])
+def test_native_code_changes_nothing_and_reaches_nobody(uid: int | None, tree: Path, covered: bool) -> None:
+    """What no guard sees still ends in the copy, at a read-only file system or in an empty network; without the copy it
+    all gets through.
+    """
+    (tree.parent / "beside").write_text("real")
+    if uid is not None:
+        os.chown(tree.parent / "beside", uid, uid)
+    before = snapshot(tree.parent)
+    abstract = f"agentbox-test-{os.getpid()}-{covered}-{uid}"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind("\0" + abstract)
+        local.listen()
+        port = server.getsockname()[1]
+
+        def act() -> object:
+            view = Scratch.open([str(tree)] if covered else [])
+            try:
+                return [
+                    view.has_copy,
+                    view.network,
+                    view.open_mounts,
+                    inside(view, lambda: attempts(tree, port, abstract)),
+                ]
+            finally:
+                view.close()
+
+        assert forked(act, uid=uid) == [
+            covered,
+            "",
+            [],
+            {
+                "overwrite": "done" if covered else "EROFS",
+                "overwrite outside": "EROFS",
+                "make outside": "EROFS",
+                "remove outside": "EROFS",
+                "tcp": "ENETUNREACH",
+                "udp": "ENETUNREACH",
+                "other machine": "ENETUNREACH",
+                "abstract": "ECONNREFUSED",
+                "null": "done",
+            },
+        ]
+        assert snapshot(tree.parent) == before
+        free = forked(lambda: attempts(tree, port, abstract), uid=uid)
+        assert isinstance(free, dict)
+        free.pop("other machine")  # what this machine's own network says
+        assert set(free.values()) == {"done"}
+        assert snapshot(tree.parent) != before
+
+
+def test_the_private_folder_stays_writable(uid: int | None, tree: Path) -> None:
+    """Where all else is read-only, an exposed folder outside of the covers is the real one, and can be written."""
+    folder = tree.parent / "run"
+
+    def act() -> object:
+        folder.mkdir()
+        view = Scratch.open([str(tree)])
+        try:
+            view.expose(str(folder))
+            return inside(view, lambda: (folder / "file").write_text("x"))
+        finally:
+            view.close()
+
+    assert forked(act, uid=uid) == 1
+    assert (folder / "file").read_text() == "x"
+
+
+@pytest.mark.skipif(not _has_scratch(None), reason="no user or mount namespaces for this user here")
+def test_a_refused_network_namespace_is_told(tree_of_this_user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only the empty network is refused there is a copy all the same, and the reason."""
+    unshare = _syscalls.unshare
+
+    def refuse(flags: int) -> None:
+        if flags & _syscalls.CLONE_NEWNET:
+            raise OSError(28, "unshare: No space left on device")
+        unshare(flags)
+
+    monkeypatch.setattr(_syscalls, "unshare", refuse)
+    view = Scratch.open([str(tree_of_this_user)])
+    try:
+        assert view.network == "network namespaces are refused here (unshare: No space left on device)"
+        ours = os.readlink("/proc/self/ns/net")
+        assert inside(view, lambda: os.readlink("/proc/self/ns/net")) == ours
+    finally:
+        view.close()
+
+
 def test_it_ends_with_its_supervisor(uid: int | None, tree: Path) -> None:
     """A supervisor that is killed takes the process inside the copy with it."""
 
@@ -221,13 +346,17 @@ def test_it_ends_with_its_supervisor(uid: int | None, tree: Path) -> None:
 def test_close_leaves_nothing(uid: int | None, tree: Path) -> None:
     """After `close` there is no process, no mount and no new file."""
 
+    def left() -> list[object]:
+        ours = sorted(name for name in os.listdir("/tmp") if name.startswith("agentbox-scratch-"))
+        return [ours, Path("/proc/self/mountinfo").read_text()]
+
     def act() -> object:
-        before = [sorted(os.listdir("/tmp")), Path("/proc/self/mountinfo").read_text()]
+        before = left()
         view = Scratch.open([str(tree)])
         view.write(str(tree / "x"), b"x")
         view.close()
         view.close()
-        after = [sorted(os.listdir("/tmp")), Path("/proc/self/mountinfo").read_text()]
+        after = left()
         try:
             os.kill(view.pid, 0)
         except ProcessLookupError:

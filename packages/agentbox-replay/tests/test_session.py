@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,6 +260,140 @@ def test_other_command_folder_and_policy_are_warned_of(tape: Tapes) -> None:
     assert live.end() == 0
 
 
+def test_another_folder_stands_for_the_recorded_one(tape: Tapes) -> None:
+    """Paths below the recorded working directory match paths below the present one, in every member that holds one;
+    others do not.
+    """
+    data = {"sha256": hashlib.sha256(b"x").hexdigest(), "size": 1}
+    run = {"argv": ["tool", "/work/in", "--out=/work/out", "work/in"], "cwd": "/work", "file": "/work/tool"}
+    steps = (
+        tape(argv=["/work/tool"])
+        .observe("fs.read", read("/work/in", b"x"))
+        .observe("fs.rename", {"path": "/work/a", "to": "/work/b"})
+        .observe("fs.read", read("/workshop/in", b"x"))
+        .effect("fs.write", {"path": "/work/sdk", **data}, {"size": 1})
+        .effect("proc.run", run, {"status": 0, "stdout": b"", "stderr": b""})
+        .observe("fs.list", {"path": "/work"})
+        .meta("fs.state", path="/work/b", sha256="absent")
+    )
+    scratch = FakeScratch()
+    scratch.answers = {"/else/b": "absent"}
+    live = Live(steps.seal(), scratch, cwd="/else")
+    live.session.start({"argv": ["/else/tool"], "cwd": "/else", "policy_sha256": "1"})
+    assert live.lines == [
+        "warning: another working directory: recorded /work, now /else; "
+        "recorded paths below it are read as paths below the present one"
+    ]
+    live.observe("fs.read", read("/else/in", b"x"))
+    live.observe("fs.rename", {"path": "/else/a", "to": "/else/b"})
+    live.observe("fs.read", read("/workshop/in", b"x"))
+    live.effect("fs.write", {"path": "/else/sdk", **data, "_path": "/else/sdk", "_data": b"x"})
+    moved = {"argv": ["tool", "/else/in", "--out=/else/out", "work/in"], "cwd": "/else", "file": "/else/tool"}
+    live.effect("proc.run", moved)
+    live.observe("fs.list", {"path": "/else"})
+    assert live.end() == 0
+    assert scratch.written == [("/else/sdk", b"x")]
+
+
+def test_a_difference_in_another_folder_names_the_folder(tape: Tapes) -> None:
+    """A file that is another one in the present directory is a divergence, and the recorded directory the first fix."""
+    live = Live(tape().observe("fs.read", read("/work/in", b"old")).seal(), cwd="/else")
+    report = live.ends(lambda: live.observe("fs.read", read("/else/in", b"new")))
+    assert report[1] == "  recorded: fs.read /else/in (direct)"
+    assert report[-1] == (
+        "  fix:      replay in the recorded working directory, /work; or put the recorded file back, or record again"
+    )
+
+
+def test_the_root_directory_is_nobodys_other_folder(tape: Tapes) -> None:
+    """A trace recorded in / is read as it is: everything lies below that."""
+    assert Live(tape(cwd="/").seal(), cwd="/else").recording.moved is None
+
+
+def observing(tape: Tapes, folder: str = ".") -> Any:
+    """A trace recorded under --observe: two calls that were let pass, and a step."""
+    steps = tape(folder, mode="observe")
+    for op, path in (("fs.read", "/etc/shadow"), ("fs.write", "/work/x")):
+        steps.writer.append("deny", op, args={"path": path}, extra={"target": path, "reason": "-", "enforced": False})
+    return steps.effect("clock.now", {}, {"value": 1.0}).seal()
+
+
+def test_what_was_let_pass_under_observe_diverges_when_it_is_denied(tape: Tapes) -> None:
+    """Such a trace is announced, and its first let-pass call that is denied now ends the replay with the real cause."""
+    live = Live(observing(tape))
+    live.session.start({"argv": ["agent"], "cwd": "/work", "policy_sha256": "1"})
+    assert live.lines == [
+        "warning: the trace was recorded under --observe, which let 2 calls pass that its policy denies; "
+        "the first of them that is denied now ends the replay"
+    ]
+    event = Event("fs.read", {"path": "/etc/shadow"}, site="/work/agent.py:3")
+    report = live.ends(lambda: live.session.deny(event, Denial("read", "/etc/shadow", "no `read:` rule covers it")))
+    assert report == [
+        "replay diverged at step 1 of 1",
+        "  recorded: fs.read /etc/shadow (let pass)",
+        "  now:      fs.read /etc/shadow (denied)",
+        "  cause:    recorded under --observe, where nothing was denied; the policy denies it now: "
+        "no `read:` rule covers it",
+        "  at:       /work/agent.py:3",
+        "  fix:      add the rule to the policy, then record again without --observe",
+    ]
+
+
+def test_what_was_let_pass_and_is_allowed_by_now_is_no_step(tape: Tapes) -> None:
+    """With the missing rules added, a trace of --observe replays; what it never saw is a divergence all the same."""
+    live = Live(observing(tape))
+    live.observe("fs.read", read("/etc/shadow", b"x"))
+    live.observe("fs.write", {"path": "/work/x", "flags": "w"})
+    live.effect("clock.now", {})
+    live.session.deny(Event("fs.read", {"path": "/other"}), Denial("read", "/other", "no rule"))
+    assert live.end() == 0
+    other = Live(observing(tape, "other"))
+    other.ends(lambda: other.observe("fs.read", read("/other", b"x")))
+
+
+def test_what_was_denied_and_is_allowed_now_is_named_as_such(tape: Tapes) -> None:
+    """A call that is new because the policy lets it pass now says so."""
+    steps = tape()
+    extra = {"target": "/work/in", "reason": "no rule", "enforced": True}
+    steps.writer.append("deny", "fs.read", args={"path": "/work/in"}, extra=extra)
+    live = Live(steps.seal())
+    report = live.ends(lambda: live.observe("fs.read", read("/work/in", b"x")))
+    assert "  cause:    it was denied when the trace was recorded, and the policy allows it now" in report
+    assert report[-1] == "  fix:      replay under the policy that the trace was recorded with, or record again"
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_file_that_the_run_removed_is_named_with_the_way_back(tape: Tapes, checkpoint: bool, tmp_path: Path) -> None:
+    """An agent that ends early for want of a file that the recorded run removed is told how to put it back."""
+    gone, kept = str(tmp_path / "gone"), str(tmp_path / "kept")
+    (tmp_path / "kept").touch()
+    steps = tape()
+    if checkpoint:
+        steps.effect("hook.checkpoint", {"tool": "snapback"}, {"id": "s12"})
+    for path in (gone, kept):
+        steps.observe("fs.remove", {"path": path})
+    steps.observe("fs.write", {"path": gone + "2", "flags": "x", "absent": True})
+    steps.observe("fs.remove", {"path": gone + "2"})
+    live = Live(steps.effect("clock.now", {}, {"value": 1.0}).seal())
+    assert live.end() == 3
+    way = "`snapback undo s12` puts it back as it was" if checkpoint else "put it back as it was"
+    assert f"            the recorded run itself removed {gone}: {way} before that run" in live.report
+
+
+def test_a_file_that_the_run_changed_is_named_with_its_snapshot(tape: Tapes) -> None:
+    """A read file that the recorded run itself changed later is put back by the run's own checkpoint."""
+    live = Live(
+        tape()
+        .observe("fs.read", read("/work/in", b"old"))
+        .effect("hook.checkpoint", {"tool": "snapback"}, {"id": "s12"})
+        .observe("fs.write", {"path": "/work/in", "flags": "w", "size": 3})
+        .seal()
+    )
+    report = live.ends(lambda: live.observe("fs.read", read("/work/in", b"new")))
+    line = "the recorded run itself changed it later: `snapback undo s12` puts it back as it was before that run"
+    assert "            " + line in report
+
+
 def test_private_folders_are_no_steps(tape: Tapes) -> None:
     """What the agent does in its own TMPDIR and HOME is neither expected nor asked for."""
     live = Live(tape().observe("fs.write", {"path": "$TMPDIR/a1", "flags": "w"}).seal())
@@ -329,14 +464,15 @@ class FakeScratch:
     """Remembers writes and answers with given states."""
 
     def __init__(self, **states: str) -> None:
+        self.has_copy = True
         self.written: list[tuple[str, bytes]] = []
-        self._states = {f"/work/{name}": state for name, state in states.items()}
+        self.answers = {f"/work/{name}": state for name, state in states.items()}
 
     def write(self, path: str, data: bytes) -> None:
         self.written.append((path, data))
 
     def states(self, paths: Any) -> dict[str, str]:
-        return {path: self._states[path] for path in paths}
+        return {path: self.answers[path] for path in paths}
 
 
 def test_writes_go_into_the_scratch_copy_unless_they_failed(tape: Tapes) -> None:

@@ -213,11 +213,15 @@ class Policy:
             folders.append(dirname(root) if is_file else root)
         return tuple(dict.fromkeys(folders))
 
-    def normal_form(self) -> dict[str, Any]:
-        """The policy as plain data for JSON: everything a decision needs, resolved (docs/spec/policy.md, section 8)."""
-        rules = [{"key": rule.key, "value": rule.value, "line": rule.line, **rule.form} for rule in self.rules]
-        header = {"format": FORMAT, "name": self.name, "path": self.path, "sha256": self.sha256}
-        return {**header, "cwd": self.cwd, "home": self.home, "search": self.search, "rules": rules}
+    def renamed(self, name: str, path: str | None = None) -> Policy:
+        """The same policy under another `name` of its file in messages, and with another resolved `path` if one is
+        given.
+        """
+        from agentbox.policy.rules._base import Scope
+
+        rules = tuple(Rule(rule.key, rule.value, name, rule.line, rule.form) for rule in self.rules)
+        scope = Scope(self.cwd, self.home, self.search)
+        return Policy(rules, name=name, path=path or self.path, text=self.text, scope=scope, sha256=self._sha256)
 
     @staticmethod
     def from_normal_form(doc: object) -> Policy:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MS_REMOUNT = 0x20  # <sys/mount.h>, Linux 1.0
 _CAP_SYS_ADMIN = 21  # linux/capability.h
+_KERNEL = ("/dev/", "/proc/", "/sys/")
 
 
 def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
@@ -34,13 +35,13 @@ def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for the agent; the final states are still wanted after it
         try:
             user = not _is_mount_admin()
-            _isolate(user)
+            network = _isolate(user)
             _die_with(supervisor)
             view = _View(covers, user=user)
         except OSError as error:
             channel.send({"error": _explain(error)})
         else:
-            channel.send({"user": view.user, "fallback": view.fallback})
+            channel.send({"user": user, "network": network, "open": view.open, "fallback": view.fallback})
             _serve(channel, view)
             status = 0
     finally:
@@ -64,24 +65,32 @@ def _serve(channel: _wire.Channel, view: _View) -> None:
 
 
 class _View:
-    """The mounts of one copy: real directories by descriptor, and what kind of namespace holds them."""
+    """The mounts of one copy: real directories by descriptor, what kind of namespace holds them, and what is `open`."""
 
-    __slots__ = ("_count", "_real", "_store", "fallback", "user")
+    __slots__ = ("_count", "_real", "_store", "_user", "fallback", "open")
 
     def __init__(self, covers: list[str], *, user: bool) -> None:
-        self.user = user
+        self._user = user
         self._count = 0
-        inner = [path for path in _mount_points() if any(path.startswith(cover + "/") for cover in covers)]
+        self._store = self.fallback = ""
+        points = _mount_points()
+        inner = [path for path in points if any(path.startswith(cover + "/") for cover in covers)]
         self._real = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in covers + inner}
-        self._store, self.fallback = _backing(covers[0], user)
+        if covers:
+            self._store, self.fallback = _backing(covers[0], user)
         for path in covers:
             self._overlay(path, inner)
         for path in inner:
             self._cover_inner(path, inner)
+        # Only now: an upper directory must be on a writable mount, of which the overlay keeps a clone.
+        self.open = [path for path in points if not self.is_covered(path) and not _lock(path)]
 
     def real(self, path: str) -> str:
         """`path` reached from its real directory, under every cover."""
-        root = max((root for root in self._real if path == root or path.startswith(root + "/")), key=len)
+        roots = [root for root in self._real if path == root or path.startswith(root + "/")]
+        if not roots:
+            return path
+        root = max(roots, key=len)
         return f"/proc/self/fd/{self._real[root]}{path[len(root) :]}"
 
     def is_covered(self, path: str) -> bool:
@@ -98,14 +107,14 @@ class _View:
             os.mkdir(folder + name, 0o700)
         # The root of the copy takes owner and mode from the upper directory.
         os.chmod(f"{folder}/upper", stat.S_IMODE(facts.st_mode))
-        if not self.user:
+        if not self._user:
             os.chown(f"{folder}/upper", facts.st_uid, facts.st_gid)
         options = f"lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work"
         try:
-            mount("overlay", path, "overlay", 0, options + (",userxattr" if self.user else ""))
+            mount("overlay", path, "overlay", 0, options + (",userxattr" if self._user else ""))
         except OSError as error:
             below = [found for found in inner if found.startswith(path + "/")]
-            if self.user and error.errno == errno.EINVAL and below:
+            if self._user and error.errno == errno.EINVAL and below:
                 # clone_private_mount() refuses a tree with mounts that came from outside of the user namespace.
                 text = f"{below[0]} is a mount point inside of it, which only root can cover"
                 raise OSError(errno.EINVAL, text, path) from error
@@ -122,7 +131,25 @@ class _View:
             else:
                 return
         mount(source, path, None, _syscalls.MS_BIND, None)
-        mount(None, path, None, _syscalls.MS_BIND | _MS_REMOUNT | _syscalls.MS_RDONLY, None)
+        _remount(path, _syscalls.MS_RDONLY)
+
+
+def _lock(path: str) -> bool:
+    """Make a mount read-only; False if that fails. Kernel file systems stay, whose files are no content of anybody."""
+    if path.startswith(_KERNEL) or path + "/" in _KERNEL:
+        return True
+    try:
+        _remount(path, _syscalls.MS_RDONLY)
+    except OSError as error:
+        # What this user cannot reach the agent cannot reach either.
+        return error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR)
+    return True
+
+
+def _remount(path: str, flag: int) -> None:
+    """Give a mount `flag` (0: writable) beside the others that it has: an ordinary user may not take those away."""
+    kept = os.statvfs(path).f_flag & (_syscalls.MS_NOSUID | _syscalls.MS_NODEV | _syscalls.MS_NOEXEC)  # same numbers
+    mount(None, path, None, _syscalls.MS_BIND | _MS_REMOUNT | kept | flag, None)
 
 
 def mount(source: str | None, target: str, fstype: str | None, flags: int, data: str | None) -> None:
@@ -133,16 +160,25 @@ def mount(source: str | None, target: str, fstype: str | None, flags: int, data:
         raise OSError(error.errno, os.strerror(error.errno or 0), target) from error
 
 
-def _isolate(user: bool) -> None:
-    """Give this process mounts of its own, which neither come from nor go to anybody else's."""
+def _isolate(user: bool) -> str:
+    """Give this process mounts of its own, which neither come from nor go to anybody else's, and an empty network.
+
+    Returns why the network is still the machine's, or "".
+    """
     uid, gid = os.geteuid(), os.getegid()
-    _syscalls.unshare((_syscalls.CLONE_NEWUSER if user else 0) | _syscalls.CLONE_NEWNS)
+    spaces, problem = (_syscalls.CLONE_NEWUSER if user else 0) | _syscalls.CLONE_NEWNS, ""
+    try:
+        _syscalls.unshare(spaces | _syscalls.CLONE_NEWNET)
+    except OSError as error:
+        _syscalls.unshare(spaces)
+        problem = f"network namespaces are refused here ({error.strerror})"
     if user:
         # One id, mapped to itself, is all that an ordinary user may map; and a group only when setgroups(2) is off.
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "wb") as file:
                 file.write(text.encode())
     mount(None, "/", None, _syscalls.MS_REC | _syscalls.MS_PRIVATE, None)
+    return problem
 
 
 def _backing(mount_point: str, user: bool) -> tuple[str, str]:
@@ -198,9 +234,10 @@ def _explain(error: OSError) -> str:
 
 def _expose(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     path = request["path"]
-    if view.is_covered(path):
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        mount(view.real(path), path, None, _syscalls.MS_BIND, None)
+    source = view.real(path)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    mount(source, path, None, _syscalls.MS_BIND, None)
+    _remount(path, 0)
     return {}
 
 

@@ -19,6 +19,7 @@ _DIFF_LINES = 16
 _LINE_WIDTH = 160
 _COMPARED = 2000  # characters of a step's arguments that its likeness to another is judged by
 _SHORTLIST = 8
+_DOERS = {"effect": "SDK", "deny": "denied", "let-pass": "let pass"}
 
 
 class StepView:
@@ -67,7 +68,7 @@ def readable(value: object) -> object:
 
 def describe(view: StepView) -> str:
     """A step in one line: the op, what it is about, and whether the SDK or the agent itself did it."""
-    return f"{view.op} {target(view.op, view.args)}".rstrip() + (" (SDK)" if view.kind == "effect" else " (direct)")
+    return f"{view.op} {target(view.op, view.args)}".rstrip() + f" ({_DOERS.get(view.kind, 'direct')})"
 
 
 def target(op: str, args: dict[str, Any]) -> str:

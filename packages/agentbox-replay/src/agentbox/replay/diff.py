@@ -66,7 +66,8 @@ def diff(a: str, b: str, *, allow_unsealed: bool = False) -> list[Difference]:
     """
     first = Recording.open(a, allow_unsealed=allow_unsealed)
     try:
-        second = Recording.open(b, allow_unsealed=allow_unsealed)
+        cwd = first.header.get("cwd")
+        second = Recording.open(b, allow_unsealed=allow_unsealed, cwd=cwd if isinstance(cwd, str) else None)
         try:
             return list(_differences(first, second))
         finally:

@@ -35,10 +35,14 @@ class TraceInvalid(ReplayError):
 
 
 class ScratchUnavailable(ReplayError):
-    """This machine cannot give the scratch copy that direct writes need; the text names the step that failed."""
+    """This machine cannot give the scratch copy that direct writes need; `reason` names the step that failed."""
 
     code = "scratch-unavailable"
     status = 69
+
+    def __init__(self, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"no scratch copy for direct writes: {reason}", hint=hint)
+        self.reason = reason
 
 
 class ScratchFailed(ReplayError):

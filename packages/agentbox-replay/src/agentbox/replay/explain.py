@@ -6,7 +6,7 @@ It reads the recording and changes nothing; it is only used once the replay has 
 from __future__ import annotations
 
 from agentbox.replay.describe import StepView, describe, diff, nearest, target
-from agentbox.replay.report import Divergence
+from agentbox.replay.report import CAUSES, Divergence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _CANDIDATES = 300
 """How many unconsumed steps are looked at for the nearest: those closest to where the replay stands."""
 _SHOWN = 2
+
+_ELSEWHERE = frozenset(("no-such-step", "differs", "file-changed", "stopped-early", "content", "exit-status"))
+"""Causes that another working directory may be behind: what is in it differs from what is in the recorded one."""
 
 Denials = dict[tuple[str, str], str]
 """(op, target) of what the policy refused in this run, to the reason."""
@@ -33,6 +36,8 @@ def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | N
         cause, detail = "order", f"it was recorded as step {later + 1}, after {before}"
     elif count := cursor.count(key):
         cause, detail = "consumed", f"it was recorded {_times(count)}, and this is call {count + 1} of it"
+    elif (live.op, target(live.op, live.args)) in recording.refused:
+        cause = "allowed"
     else:
         near = _nearest(recording, live, expected)
         if near and _same_target(near[0], live):
@@ -41,9 +46,27 @@ def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | N
                 awaited = near[0]
     number = expected + 1 if expected is not None else near[0].number if cause == "differs" else len(recording) + 1
     shown = [(view, diff(view.args, live.args)) for view in near]
+    if cause == "no-such-step" and (lost := _removed(recording)):
+        detail = f"{CAUSES[cause]}; {lost}"
     return Divergence(
-        cause, number, len(recording), detail=detail, recorded=awaited, now=live, nearest=shown, at=live.site
+        cause,
+        number,
+        len(recording),
+        detail=detail,
+        recorded=awaited,
+        now=live,
+        nearest=shown,
+        at=live.site,
+        first=_elsewhere(recording, cause),
     )
+
+
+def observed(recording: Recording, live: StepView, reason: str, expected: int | None) -> Divergence:
+    """The divergence for a call that is denied now and was let pass when recorded, under `--observe`."""
+    number = len(recording) + 1 if expected is None else expected + 1
+    recorded = StepView("let-pass", live.op, live.args)
+    detail = f"recorded under --observe, where nothing was denied; the policy denies it now: {reason}"
+    return Divergence("observed", number, len(recording), detail=detail, recorded=recorded, now=live, at=live.site)
 
 
 def live_access(recording: Recording, live: StepView, expected: int | None) -> Divergence:
@@ -58,9 +81,17 @@ def changed_file(recording: Recording, step: int, live: StepView) -> Divergence:
     recorded = recording.view(step)
     detail = f"the file changed: recorded {content(recorded.args)}, now {content(live.args)}"
     if recording.last_write.get(path, -1) > step:
-        detail += "\nthe recorded run itself changed it later: put it back as it was before that run"
+        done = "removed" if recording.states.get(path) == "absent" else "changed"
+        detail += f"\nthe recorded run itself {done} it later: {_way_back(recording)}"
     return Divergence(
-        "file-changed", step + 1, len(recording), detail=detail, recorded=recorded, now=live, at=live.site
+        "file-changed",
+        step + 1,
+        len(recording),
+        detail=detail,
+        recorded=recorded,
+        now=live,
+        at=live.site,
+        first=_elsewhere(recording, "file-changed"),
     )
 
 
@@ -75,7 +106,9 @@ def leftover(recording: Recording, denials: Denials) -> Divergence | None:
     detail = f"the agent stopped early at step {step + 1} of {len(recording)}, with {missing} not done"
     if (view.op, target(view.op, view.args)) in denials:
         cause, detail = _denied(view, denials)
-    return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view)
+    elif lost := _removed(recording):
+        detail += f"\n{lost}"
+    return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view, first=_elsewhere(recording, cause))
 
 
 def wrong_content(recording: Recording, path: str, now: str) -> Divergence:
@@ -84,14 +117,22 @@ def wrong_content(recording: Recording, path: str, now: str) -> Divergence:
     detail = f"the content differs at the end: {path}: recorded {_hash(recording.states[path])}, now {_hash(now)}"
     recorded = None if step is None else recording.view(step)
     return Divergence(
-        "content", len(recording) + 1 if step is None else step + 1, len(recording), detail=detail, recorded=recorded
+        "content",
+        len(recording) + 1 if step is None else step + 1,
+        len(recording),
+        detail=detail,
+        recorded=recorded,
+        first=_elsewhere(recording, "content"),
     )
 
 
 def wrong_status(recording: Recording, status: int) -> Divergence:
     """The divergence for an exit status that is not the recorded one."""
     detail = f"every step is the same, but the exit status was {recording.status} when recorded and is {status} now"
-    return Divergence("exit-status", len(recording) + 1, len(recording), detail=detail)
+    if lost := _removed(recording):
+        detail += f"\n{lost}"
+    first = _elsewhere(recording, "exit-status")
+    return Divergence("exit-status", len(recording) + 1, len(recording), detail=detail, first=first)
 
 
 def content(args: dict[str, object]) -> str:
@@ -107,6 +148,25 @@ def _at(recording: Recording, cause: str, expected: int | None, live: StepView) 
 
 def _denied(view: StepView, denials: Denials) -> tuple[str, str]:
     return "denied", f"the policy denies the recorded step now: {denials[view.op, target(view.op, view.args)]}"
+
+
+def _removed(recording: Recording) -> str:
+    """What the recorded run took away and the agent may miss now; "" if nothing."""
+    paths = recording.prestate.removed()
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"the recorded run itself removed {paths[0]}{more}: {_way_back(recording)}" if paths else ""
+
+
+def _way_back(recording: Recording) -> str:
+    if recording.checkpoint and recording.moved is None:
+        return f"`snapback undo {recording.checkpoint}` puts it back as it was before that run"
+    return "put it back as it was before that run"
+
+
+def _elsewhere(recording: Recording, cause: str) -> str:
+    if recording.moved is None or cause not in _ELSEWHERE:
+        return ""
+    return f"replay in the recorded working directory, {recording.moved.old}"
 
 
 def _nearest(recording: Recording, live: StepView, expected: int | None) -> list[StepView]:

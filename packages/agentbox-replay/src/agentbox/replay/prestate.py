@@ -27,10 +27,11 @@ _ABSENT, _MADE, _OTHER = "absent", "made", "other"
 class PreState:
     """Collects the first mention of each path that the agent touched. Feed it every recorded step, in order."""
 
-    __slots__ = ("_first", "appended", "changed", "direct", "pairs", "sdk")
+    __slots__ = ("_first", "_gone", "appended", "changed", "direct", "pairs", "sdk")
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
+        self._gone: set[str] = set()
         self.appended: dict[str, int] = {}
         """Files that the agent first touched by appending to them: their size in bytes before that."""
         self.changed: set[str] = set()
@@ -56,6 +57,8 @@ class PreState:
                     self.appended[path] = args["size"]
             if op in WRITES:
                 self.changed.add(path)
+                gone = op in ("fs.remove", "fs.rmdir") or (op == "fs.rename" and name == "path")
+                self._gone.add(path) if gone else self._gone.discard(path)
                 (self.direct if kind == "observe" else self.sdk).add(path)
         if kind == "observe" and op in ("fs.rename", "fs.link"):
             self.pairs.add((str(args.get("path")), str(args.get("to"))))
@@ -71,6 +74,10 @@ class PreState:
             if first == _ABSENT or (os.path.isdir(path) and not os.path.islink(path) and self._is_all_ours(path)):
                 found.append(path)
         return found
+
+    def removed(self) -> list[str]:
+        """The missing paths that the recorded run removed and had not made: the agent may look for them now."""
+        return [path for path in sorted(self._gone) if self._first[path] == _OTHER and not os.path.lexists(path)]
 
     def _is_all_ours(self, folder: str) -> bool:
         return all(

@@ -12,6 +12,7 @@ from agentbox.replay.describe import StepView
 from agentbox.replay.errors import TraceInvalid, TraceMissing
 from agentbox.replay.identity import identity, is_body, is_step, key_of
 from agentbox.replay.prestate import WRITES, PreState
+from agentbox.replay.relocate import Relocation
 from agentbox.trace import TraceError, load_body, verify
 from agentbox.trace.record import parse
 
@@ -29,22 +30,29 @@ class Recording:
     """The recorded steps of one trace and what else of it replay needs; `close` it at the end."""
 
     __slots__ = (
+        "_cwd",
         "_file",
         "_outside",
         "_running",
+        "checkpoint",
         "cursor",
         "denials",
         "header",
         "last_write",
+        "moved",
         "path",
         "prestate",
+        "refused",
         "states",
         "status",
         "unservable",
     )
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, cwd: str | None = None) -> None:
         self.path = path
+        self._cwd = cwd
+        self.moved: Relocation | None = None
+        """How recorded paths are read when the working directory is another one than recorded."""
         self.header: dict[str, Any] = {}
         """The `run.start` record's args."""
         self.cursor = Cursor()
@@ -56,19 +64,24 @@ class Recording:
         self.status: int | None = None
         """The recorded exit status; None in an unsealed trace."""
         self.denials = 0
+        self.refused: dict[tuple[str, str], bool] = {}
+        """(op, target) of what the policy denied to whether it was really refused: under `--observe` it was not."""
+        self.checkpoint = ""
+        """The id of the snapshot that was taken before the run's first change."""
         self.unservable: dict[str, int] = {}
         self._outside: set[int] = set()
         self._running = 0
         self._file = open(path, "rb")
 
     @classmethod
-    def open(cls, path: str, *, allow_unsealed: bool = False) -> Recording:
+    def open(cls, path: str, *, allow_unsealed: bool = False, cwd: str | None = None) -> Recording:
         """Verify and index a trace. Raises `TraceMissing` if it cannot be read and `TraceInvalid` if it is damaged.
 
-        With `allow_unsealed`, a trace without its last line is accepted, and what holds of a torn one.
+        Paths below the recorded working directory are read as paths below `cwd` (absolute and resolved). With
+        `allow_unsealed`, a trace without its last line is accepted, and what holds of a torn one.
         """
         end = _verified(path, allow_unsealed)
-        recording = cls(path)
+        recording = cls(path, cwd)
         try:
             recording._index(end)
         except TraceError as error:
@@ -85,7 +98,7 @@ class Recording:
     def entry(self, step: int) -> Entry:
         """The step's record, read from the file."""
         self._file.seek(self.cursor.offset(step))
-        return parse(self._file.readline(), step + 1, self.path)
+        return self._relocated(parse(self._file.readline(), step + 1, self.path))
 
     def view(self, step: int) -> StepView:
         """The step for a reader, bodies loaded."""
@@ -115,6 +128,16 @@ class Recording:
         except TraceError:
             return value  # the report is worth more than this body
 
+    @property
+    def let_pass(self) -> int:
+        """How many different calls were let pass against the policy, under `--observe`."""
+        return sum(1 for enforced in self.refused.values() if not enforced)
+
+    def _relocated(self, entry: Entry) -> Entry:
+        if self.moved is not None:
+            entry.args = self.moved.args(entry.args)
+        return entry
+
     def _index(self, end: int) -> None:
         offset = 0
         for number, raw in enumerate(self._file, 1):
@@ -122,7 +145,7 @@ class Recording:
                 break
             entry = parse(raw, number, self.path)
             try:
-                self._note(entry, offset)
+                self._note(self._relocated(entry), offset)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 text = (
                     f"{self.path}: line {number}: {entry.op} holds unusable members ({type(error).__name__}: {error})"
@@ -137,8 +160,11 @@ class Recording:
         elif int(entry.lane.partition(".")[0]) in self._outside:
             return
         elif kind == "deny":
-            self.denials += 1
-        elif is_step(kind, op, args):
+            if entry.src != "kernel":
+                self._note_denial(entry)
+        elif op == "hook.checkpoint" and isinstance(entry.result, dict):
+            self.checkpoint = str(entry.result.get("id") or "")
+        elif entry.src != "kernel" and is_step(kind, op, args):  # what no guard told of cannot be served to one
             step = len(self.cursor)
             self.cursor.add(entry.lane, key_of(kind, op, identity(kind, op, args)), offset)
             failed = isinstance(entry.result, dict) and "error" in entry.result
@@ -154,6 +180,7 @@ class Recording:
     def _note_meta(self, op: str, args: dict[str, Any]) -> None:
         if op == "run.start":
             self.header = args
+            self.moved = Relocation.between(args.get("cwd"), self._cwd)
         elif op == "run.end":
             self.status = args.get("status")
         elif op == "effect.begin" and args["op"] == "proc.run":
@@ -166,6 +193,13 @@ class Recording:
                 self._outside.add(number)
         elif op == "fs.state" and args["path"]:  # an empty path says that there were too many to list
             self.states[args["path"]] = args["sha256"]
+
+    def _note_denial(self, entry: Entry) -> None:
+        self.denials += 1
+        target = str(entry.extra.get("target", ""))
+        if self.moved is not None:
+            target = self.moved.path(target)
+        self.refused[entry.op, target] = entry.extra.get("enforced") is not False
 
     def _note_unservable(self, op: str) -> None:
         for beginning, name in UNSERVABLE.items():

@@ -21,6 +21,8 @@ CAUSES = {
     "order": "it was recorded at another place in the order",
     "file-changed": "the file is not the one that was read when the trace was recorded",
     "denied": "the policy denies it now",
+    "allowed": "it was denied when the trace was recorded, and the policy allows it now",
+    "observed": "it was recorded under --observe, where nothing was denied, and the policy denies it now",
     "stopped-early": "the agent ended before it had done every recorded step",
     "live-network": "replay never goes live, and this is a direct network access",
     "live-spawn": "replay never goes live, and this starts a program",
@@ -36,6 +38,8 @@ _FIXES = {
     "order": "keep the order of calls fixed in the main thread, or record again",
     "file-changed": "put the recorded file back, or record again",
     "denied": "replay under the policy that the trace was recorded with, or add the rule",
+    "allowed": "replay under the policy that the trace was recorded with, or record again",
+    "observed": "add the rule to the policy, then record again without --observe",
     "stopped-early": "look for the condition or the error that now ends the agent, or record again",
     "live-network": "use the SDK in the agent: box.get() and box.request() are recorded, and served in replay",
     "live-spawn": "use the SDK in the agent: box.run() is recorded, and served in replay",
@@ -51,10 +55,10 @@ class Divergence:
 
     `step` is the number of the recorded step concerned, from 1, or `total` + 1 after the last; `cause` is a key of
     `CAUSES`; `recorded` and `now` are the two sides (None: there is none); `nearest` are unconsumed recorded steps that
-    come closest, each with a diff; `at` is the agent's `file:line`.
+    come closest, each with a diff; `at` is the agent's `file:line`; `first` is what to try before the cause's own fix.
     """
 
-    __slots__ = ("at", "cause", "detail", "nearest", "now", "recorded", "step", "total")
+    __slots__ = ("at", "cause", "detail", "first", "nearest", "now", "recorded", "step", "total")
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Divergence:
         now: StepView | None = None,
         nearest: Sequence[tuple[StepView, list[str]]] = (),
         at: str = "",
+        first: str = "",
     ) -> None:
         self.cause = cause
         self.step = step
@@ -76,11 +81,12 @@ class Divergence:
         self.now = now
         self.nearest = list(nearest)
         self.at = at
+        self.first = first
 
     @property
     def fix(self) -> str:
-        """The one thing to try first."""
-        return _FIXES[self.cause]
+        """What to try."""
+        return f"{self.first}; or {_FIXES[self.cause]}" if self.first else _FIXES[self.cause]
 
 
 def headline(found: Divergence) -> str:

@@ -1,4 +1,4 @@
-"""`replay(options)`: checks the trace, makes the scratch copy, and runs the command under a `ReplaySession`.
+"""`replay(options)`: checks the trace, makes scratch copy and empty network, and runs the command in them.
 
 It never starts the agent when the replay could not be trusted, and leaves no file behind.
 """
@@ -37,8 +37,9 @@ def replay(options: ReplayOptions) -> int:
 
     say = options.say or outcome.say
     cwd = os.path.realpath(options.cwd or os.getcwd())
-    recording = Recording.open(options.trace_path, allow_unsealed=options.allow_unsealed)
-    stage = _Stage(recording, outcome.JsonOutcome(say, outcome.to_stderr) if options.json else outcome.TextOutcome(say))
+    recording = Recording.open(options.trace_path, allow_unsealed=options.allow_unsealed, cwd=cwd)
+    result = outcome.JsonOutcome(say, outcome.to_stderr) if options.json else outcome.TextOutcome(say)
+    stage = _Stage(recording, result, say)
     try:
         return run(
             RunOptions(
@@ -62,11 +63,12 @@ def replay(options: ReplayOptions) -> int:
 class _Stage:
     """What a replay holds open: the recording and the scratch copy."""
 
-    __slots__ = ("_outcome", "_recording", "_scratch")
+    __slots__ = ("_outcome", "_recording", "_say", "_scratch")
 
-    def __init__(self, recording: Recording, result: Outcome) -> None:
+    def __init__(self, recording: Recording, result: Outcome, say: Callable[[str], None]) -> None:
         self._recording = recording
         self._outcome = result
+        self._say = say
         self._scratch: Scratch | None = None
 
     def session(self, options: RunOptions, rundir: RunDir) -> Session:
@@ -85,19 +87,46 @@ class _Stage:
         self._recording.close()
 
     def _make_scratch(self, policy: Policy) -> Scratch | None:
-        """The copy that the recorded writes need; None when there are none, or only skipped ones and no way."""
+        """The copy of all that may be written, with the empty network; None where the machine gives neither.
+
+        Raises `ScratchUnavailable` when the trace has direct writes and no copy can be made for them.
+        """
         prestate = self._recording.prestate
-        if not prestate.changed:
-            return None
         try:
             covers = plan_covers(_roots(prestate, policy))
             make = [folder for folder in policy.write_folders() if is_under(folder, covers)]
-            return Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended) if covers else None
+            scratch = Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended)
         except ScratchUnavailable as error:
             if prestate.direct:
                 raise
-            self._outcome.warn(f"{escape(str(error))}; SDK writes are checked without being made")
+            return self._without_copy(escape(error.reason))
+        self._tell_gaps(scratch)
+        return scratch
+
+    def _without_copy(self, reason: str) -> Scratch | None:
+        try:
+            scratch = Scratch.open([])
+        except ScratchUnavailable:
+            self._say(
+                f"replay runs without its scratch copy and empty network: {reason}; "
+                "what native code does by itself would be real"
+            )
             return None
+        self._say(f"replay runs without its scratch copy: {reason}; all files are read-only meanwhile")
+        self._tell_gaps(scratch)
+        return scratch
+
+    def _tell_gaps(self, scratch: Scratch) -> None:
+        if scratch.network:
+            self._say(
+                f"replay runs without its empty network: {escape(scratch.network)}; "
+                "what native code does by itself would be real"
+            )
+        if scratch.open_mounts:
+            self._say(
+                f"replay cannot make {escape(', '.join(scratch.open_mounts))} read-only; "
+                "what native code writes there by itself would be real"
+            )
 
 
 def _roots(prestate: PreState, policy: Policy) -> Iterator[str]:
@@ -120,10 +149,16 @@ def _hash_seed(recording: Recording) -> int | None:
 def _policy(options: ReplayOptions, recording: Recording, cwd: str, say: Callable[[str], None]) -> Policy:
     from agentbox.policy import load, parse
 
+    # What the agent reads in a denial names the policy file, and must not differ from what it read when recorded.
+    name = recording.header.get("policy_name")
     if options.policy_path is not None:
-        return load(options.policy_path, cwd=cwd)
+        policy = load(options.policy_path, cwd=cwd)
+        return policy.renamed(name) if isinstance(name, str) else policy
     text = recording.header.get("policy")
     if not isinstance(text, str):
         raise TraceInvalid(f"{options.trace_path}: holds no policy text", hint="name the policy file with -p")
     say("no policy file is given, so the policy that the trace holds is used")
-    return parse(text, name="recorded policy", cwd=cwd)
+    if not isinstance(name, str):
+        return parse(text, name="recorded policy", cwd=cwd)
+    # The file is protected when it comes back during the run, as it was.
+    return parse(text, name=name, cwd=cwd).renamed(name, os.path.realpath(os.path.join(cwd, name)))

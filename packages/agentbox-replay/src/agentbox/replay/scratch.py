@@ -1,6 +1,7 @@
-"""The scratch copy: a private view of the file tree where a replayed agent's writes land.
+"""The scratch copy: a private view of the file tree where a replayed agent's writes land, beside an empty network.
 
-It never writes to the real tree, and what it holds is gone when the last process in it ends.
+It never writes to the real tree, and what it holds is gone when the last process in it ends. It holds for every program
+in it, whoever asks the kernel: native code too, which no interpreter's guard sees.
 """
 
 from __future__ import annotations
@@ -29,21 +30,28 @@ _HINT = (
 
 
 class Scratch:
-    """A mount namespace in which every directory of `covers` shows a writable copy of itself.
+    """A mount namespace in which every directory of `covers` shows a writable copy of itself and all else is read-only
+    (but /dev, /proc and /sys), and a network namespace without any network.
 
-    The agent is put into it by `enter`, called in the forked child before exec; a small process that was forked for it
-    stays inside, keeps it alive, and does the work of `write`, `hide` and `states`.
-    Sources: mount_namespaces(7), user_namespaces(7), the kernel's filesystems/overlayfs (`userxattr`: Linux 5.11).
+    `has_copy` is false when nothing is covered. `network` says why the network is the machine's own, "" when it is
+    empty; `open_mounts` lists mount points that could not be made read-only. The agent is put into it by `enter`,
+    called in the forked child before exec; a small process that was forked for it stays inside, keeps it alive, and
+    does the work of `write`, `hide` and `states`.
+    Sources: mount_namespaces(7), network_namespaces(7), user_namespaces(7), the kernel's filesystems/overlayfs
+    (`userxattr`: Linux 5.11).
     """
 
-    __slots__ = ("_channel", "_fallback", "_namespaces", "pid")
+    __slots__ = ("_channel", "_fallback", "_namespaces", "has_copy", "network", "open_mounts", "pid")
 
-    def __init__(self, pid: int, channel: _wire.Channel, namespaces: list[tuple[int, int]], fallback: str) -> None:
+    def __init__(self, pid: int, channel: _wire.Channel, *, has_copy: bool) -> None:
         self.pid = pid
         """The process inside: not one of the agent's, and to be spared when those are ended."""
+        self.has_copy = has_copy
+        self.network = ""
+        self.open_mounts: list[str] = []
         self._channel = channel
-        self._namespaces = namespaces
-        self._fallback = fallback
+        self._namespaces: list[tuple[int, int]] = []
+        self._fallback = ""
 
     @classmethod
     def open(
@@ -56,26 +64,30 @@ class Scratch:
     ) -> Scratch:
         """Make the copy. Call it while this process has one thread (it forks).
 
-        `covers` are absolute, existing directories, none inside another (see `plan_covers`); `make` are directories
-        that must exist in the copy; `hide` are paths that must not; `cut` are files with the size in bytes to which
+        `covers` (none: everything is read-only) are absolute, existing directories, none inside another (see
+        `plan_covers`); `make` are directories that must exist in the copy; `hide` are paths that must not; `cut` are
+        files with the size in bytes to which
         longer ones are cut. Raises `ScratchUnavailable`.
         """
+        covers = list(covers)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _worker.run(theirs, list(covers), supervisor)
+            _worker.run(theirs, covers, supervisor)
         theirs.close()
         channel = _wire.Channel(ours)
-        scratch = cls(pid, channel, [], "")
+        scratch = cls(pid, channel, has_copy=bool(covers))
         try:
             answer = channel.receive()
             if answer is None or "error" in answer:
                 why = "its process ended at once" if answer is None else str(answer["error"])
-                raise ScratchUnavailable(f"no scratch copy for direct writes: {why}", hint=_HINT)
+                raise ScratchUnavailable(why, hint=_HINT)
+            scratch.network = str(answer["network"])
+            scratch.open_mounts = [str(path) for path in answer["open"]]
             scratch._fallback = str(answer["fallback"])
-            scratch._namespaces = _open_namespaces(pid, user=bool(answer["user"]))
+            scratch._namespaces = _open_namespaces(pid, user=bool(answer["user"]), network=not scratch.network)
             scratch._ask({"op": "make", "paths": list(make)})
             scratch._ask({"op": "hide", "paths": list(hide)})
             scratch._ask({"op": "cut", "sizes": dict(cut or {})})
@@ -89,12 +101,12 @@ class Scratch:
 
         Raises `OSError`.
         """
-        # The user namespace comes first: joining the mount namespace needs the capability that it gives (setns(2)).
+        # The user namespace comes first: joining the others needs the capabilities that it gives (setns(2)).
         for descriptor, kind in self._namespaces:
             _syscalls.setns(descriptor, kind)
 
     def expose(self, path: str) -> None:
-        """Show the real directory `path` again where a cover hides it: the channel's socket must be the real one."""
+        """Show the real directory `path`, writable: the run's private folder, whose socket must be the real one."""
         self._ask({"op": "expose", "path": path})
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
@@ -150,7 +162,7 @@ def plan_covers(roots: Iterable[str]) -> list[str]:
             wanted.add(os.path.realpath(directory))
     if "/" in wanted:
         raise ScratchUnavailable(
-            "no scratch copy for direct writes: they lie directly under /, which cannot be covered", hint=_HINT
+            "a write rule or a recorded write concerns what is directly under /, which cannot be covered", hint=_HINT
         )
     return sorted(path for path in wanted if not is_under(os.path.dirname(path), wanted))
 
@@ -168,9 +180,11 @@ def _literal(root: str) -> str:
     return root
 
 
-def _open_namespaces(pid: int, *, user: bool) -> list[tuple[int, int]]:
+def _open_namespaces(pid: int, *, user: bool, network: bool) -> list[tuple[int, int]]:
     kinds = [("user", _syscalls.CLONE_NEWUSER)] if user else []
     kinds.append(("mnt", _syscalls.CLONE_NEWNS))
+    if network:
+        kinds.append(("net", _syscalls.CLONE_NEWNET))
     return [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind) for name, kind in kinds]
 
 

@@ -49,7 +49,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class ReplaySession:
     """Implements `agentbox.guard.session.Session` over a recording.
 
-    `scratch` is the copy of the tree, None where the trace has no writes or the machine cannot give one; `environ` is
+    `scratch` is the copy of the tree, None where the machine cannot give one; `environ` is
     the user's environment, whose secrets are looked for in live arguments as they were in recorded ones.
     """
 
@@ -80,11 +80,23 @@ class ReplaySession:
             {name: self._environ[name] for name in header.get("env", ()) if name in self._environ}
         )
         recorded = self._recording.header
-        for name, what in (("argv", "command"), ("cwd", "working directory")):
-            if recorded.get(name) != header.get(name):
-                self._outcome.warn(f"another {what}: recorded {recorded.get(name)}, now {header.get(name)}")
+        moved = self._recording.moved
+        argv = recorded.get("argv") if moved is None else moved.args(recorded).get("argv")
+        if argv != header.get("argv"):
+            self._outcome.warn(f"another command: recorded {recorded.get('argv')}, now {header.get('argv')}")
+        if recorded.get("cwd") != header.get("cwd"):
+            read = "" if moved is None else "; recorded paths below it are read as paths below the present one"
+            self._outcome.warn(
+                f"another working directory: recorded {recorded.get('cwd')}, now {header.get('cwd')}{read}"
+            )
         if recorded.get("policy_sha256") != header.get("policy_sha256"):
             self._outcome.warn("another policy than the recorded one, so it may deny or allow something else")
+        if recorded.get("mode") == "observe":
+            count = self._recording.let_pass
+            self._outcome.warn(
+                f"the trace was recorded under --observe, which let {count} call{'' if count == 1 else 's'} pass that "
+                "its policy denies; the first of them that is denied now ends the replay"
+            )
         for what, count in self._recording.unservable.items():
             self._outcome.warn(f"the trace holds {count} direct {what}, which replay refuses: it never goes live")
 
@@ -92,9 +104,16 @@ class ReplaySession:
         """A process started; its lane shows in its steps."""
 
     def deny(self, event: Event, denial: Denial) -> None:
-        """A denial: counted, and kept to explain a recorded step that is missing because of it."""
+        """A denial: counted, and kept to explain a recorded step that is missing because of it.
+
+        Raises `EndRun` where the recorded call was let pass: the agent would go another way from here.
+        """
         self._denied += 1
         if denial.enforced:
+            if self._recording.refused.get((event.op, denial.target)) is False:
+                expected = self._matcher.expected(event.lane)
+                live = self._view("deny", event)
+                self._end(explain.observed(self._recording, live, denial.reason, expected))
             self._denials[event.op, target(event.op, event.args)] = denial.reason
             self._denials[event.op, denial.target] = denial.reason  # the args of a refused SDK call are not resolved
 
@@ -103,6 +122,8 @@ class ReplaySession:
         if not is_step("observe", event.op, event.args):
             return
         self._refuse_live(event)
+        if self._was_let_pass(event):
+            return
         step = self._take("observe", event)
         if event.op == "fs.read":
             recorded = self._recording.entry(step).args
@@ -163,11 +184,20 @@ class ReplaySession:
         if is_private(event.args):
             with open(path, "wb") as file:  # the folder is this run's own and goes with it
                 file.write(data)
-        elif self._scratch is not None:
+        elif self._scratch is not None and self._scratch.has_copy:
             self._scratch.write(path, data)
 
+    def _was_let_pass(self, event: Event) -> bool:
+        """A call that the trace only knows as let pass under `--observe`, and the policy allows by now: no step."""
+        if self._recording.refused.get((event.op, target(event.op, event.args))) is not False:
+            return False
+        return next(self._recording.cursor.with_key(self._key("observe", event)), None) is None
+
+    def _key(self, kind: str, event: Event) -> bytes:
+        return key_of(kind, event.op, identity(kind, event.op, redacted(event.args, self._redactor)))
+
     def _take(self, kind: str, event: Event) -> int:
-        key = key_of(kind, event.op, identity(kind, event.op, redacted(event.args, self._redactor)))
+        key = self._key(kind, event)
         step = self._matcher.take(event.lane, key)
         if step is None:
             live = self._view(kind, event)
@@ -190,7 +220,7 @@ class ReplaySession:
 
     def _wrong_content(self) -> Divergence | None:
         recording = self._recording
-        if self._scratch is None or not recording.states:
+        if self._scratch is None or not self._scratch.has_copy or not recording.states:
             return None
         written = [path for path in recording.states if path in recording.last_write]
         for path, now in self._scratch.states(written).items():
