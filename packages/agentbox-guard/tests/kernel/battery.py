@@ -1,4 +1,5 @@
-"""What a hostile program without a guard tries, one function an attempt: run as `battery.py SCENE.json`, prints what worked.
+"""What a hostile program without a guard tries, one function an attempt: run as `battery.py SCENE.json`, prints what
+worked.
 
 Each attempt raises when it is refused, and returns when it has worked.
 """
@@ -209,7 +210,9 @@ def open_descriptor():
 ATTEMPTS = [
     thing
     for name, thing in list(globals().items())
-    if callable(thing) and getattr(thing, "__module__", "") == "__main__" and name not in ("system_call", "secret", "answered")
+    if callable(thing)
+    and getattr(thing, "__module__", "") == "__main__"
+    and name not in ("system_call", "secret", "answered")
 ]
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""36 attempts of an unguarded program: each works without the sandbox, and none within it, for root and an ordinary user."""
+"""36 attempts of an unguarded program: each works without the sandbox, and none within it, for root and an ordinary
+user.
+"""
 
 import json
 import os
@@ -145,12 +147,17 @@ class Scene:
 
     def run(self, boxed):
         command = [self.python, "-I", f"{self.folder}/battery.py", f"{self.folder}/scene.json"]
-        environ = {**os.environ, "BATTERY_ONE": "the secret", "BATTERY_TWO": "the secret", "TMPDIR": f"{self.folder}/state"}
+        environ = {
+            **os.environ,
+            "BATTERY_ONE": "the secret",
+            "BATTERY_TWO": "the secret",
+            "TMPDIR": f"{self.folder}/state",
+        }
         if boxed:
             state = f"{self.folder}/state"
             command = [
-                self.python, "-m", "agentbox.cli", "run", "-p", f"{state}/agentbox.policy", "-t", f"{state}/trace.jsonl",
-                "--", *command,
+                self.python, "-m", "agentbox.cli", "run", "-p", f"{state}/agentbox.policy",
+                "-t", f"{state}/trace.jsonl", "--", *command,
             ]  # fmt: skip
             environ["PYTHONPATH"] = ":".join(source_folders())
         done = subprocess.run(
@@ -201,7 +208,9 @@ def test_each_attempt_works_without_the_sandbox(scene):
 
 
 def test_no_attempt_works_in_the_sandbox(scene):
-    """With the default layers none succeeds, nothing outside has changed, nobody outside was reached, and it is told."""
+    """With the default layers none succeeds, nothing outside has changed, nobody outside was reached, and it is
+    told.
+    """
     results, said = scene.run(True)
     assert len(results) == COUNT
     assert {name for name, why in results.items() if not why} == set()

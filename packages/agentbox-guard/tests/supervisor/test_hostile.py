@@ -1,5 +1,6 @@
 """Hostile agents against the supervisor: its socket, its /proc, its memory, its patience, its trace."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 import pytest
 
 ACTS = """
+import json
 import os
 channel = os.environ["AGENTBOX_CHANNEL"]
 folder = os.path.dirname(channel)
@@ -154,3 +156,80 @@ def test_a_signal_ends_the_closing_work(sandbox, number):
     assert time.monotonic() - asked < 2
     assert done.status == 0 and done.trace[-1]["op"] == "run.end", done.err
     assert states(done)["f11"] == "not hashed (no time was left)"
+
+
+ABSURD = [
+    {"t": "event", "op": "fs.write", "args": {"path": "/tmp/a\0b", "to": "\0"}},
+    {"t": "event", "op": "fs.write", "args": {"path": "HERE/\ud800", "sha256": ["\udfff"]}},
+    {"t": "event", "op": "fs.rename", "args": {"path": 1, "to": []}, "thread": -(10**30), "task": 10**40, "site": "\ud800"},
+    {"t": "deny", "op": "fs.read", "args": {"path": "\0"}, "key": "\ud800", "target": "\ud800\0", "reason": "\0",
+     "rule": None, "fix": "\ud800", "enforced": True},
+    *({"t": "ask", "op": "proc.exec", "args": {"file": "echo", "argv": ["echo"], "cwd": "/", "env_ok": True, **more}}
+      for more in ({"file": "\0"}, {"file": "/\ud800"}, {"argv": ["\ud800"]}, {"argv": ["a\0"]}, {"argv": []},
+                   {"cwd": "\0"}, {"cwd": "\ud800"}, {"path": "\0:\ud800"}, {"file": "python3", "argv": [""]},
+                   {"file": "/usr/bin/env", "argv": ["env", "\ud800"]}, {"file": "x/" * 3000}, {"file": ""})),
+    *({"t": "ask", "op": "net.resolve", "args": {"host": host, "port": port, "family": "any"}}
+      for host in ("\0", "\ud800", "a\0.example", "x" * 70000, "a." * 2000, "\u2100", "xn--\u00fc", "") for port in (0, -5, 10**30)),
+    *({"t": "ask", "op": op, "args": {"family": "inet6", "address": host, "port": 10**30}}
+      for op in ("net.connect", "net.bind") for host in ("\0", "\ud800", "::1%\ud800", "1" * 5000)),
+    *({"t": "ask", "op": op, "args": {"path": path}}
+      for op in ("net.connect", "net.bind") for path in ("\ud800", "\0\ud800", "@\0\0", "/a\0b", "", "x/" * 3000)),
+    *({"t": "ask", "op": "proc.signal", "args": {"target": target, "signal": 10**30}} for target in (10**30, -(10**30), -1)),
+    *({"t": "call", "op": op, "args": {**args, **more}}
+      for op, args in (("fs.read", {}), ("fs.write", {"body": {"text": "x"}}))
+      for more in ({}, {"path": "\ud800"}, {"path": "HERE/\ud800"}, {"path": "a\0b"}, {"path": "HERE/" + "n" * 300},
+                   {"path": "x/" * 3000}, {"path": "HERE/.."}, {"path": "/dev/zero"}, {"path": "/dev/tty"},
+                   {"path": "HERE/q", "body": {"text": "\ud800"}}, {"path": "HERE/q", "body": {"base64": "\ud800"}},
+                   {"path": "HERE/q", "body": {"text": 1}}, {"path": {"\ud800": 1}}, {"path": "/proc/self/mem"})),
+    *({"t": "call", "op": "http.request", "args": {"method": "GET", "url": "http://127.0.0.1:9/", **more}}
+      for more in ({"url": "http://[::1%25lo]/"}, {"url": "http://\ud800/"}, {"url": "http://127.0.0.1/\ud800"},
+                   {"url": "http://x:99999/"}, {"url": "http://" + "a." * 5000}, {"url": "http://[v1.x]/"},
+                   {"url": "http://a\u2100b/"}, {"url": "http://127.0.0.1/\0"}, {"url": "http://\ud800@127.0.0.1/"},
+                   {"method": "G\nET"}, {"method": "\u017f"}, {"method": "\ud800"}, {"method": ""},
+                   {"headers": {"\ud800": "x"}}, {"headers": {"x": "\ud800"}}, {"headers": [["a", "b\r\nc: d"]]},
+                   {"headers": {"x": 1}}, {"headers": 5}, {"timeout": 1e-9}, {"timeout": 10**400}, {"timeout": -1},
+                   {"body": {"text": "\ud800"}}, {"url": None}, {"url": ""}, {"url": "http://127.0.0.1:\u0669/"})),
+    *({"t": "call", "op": "proc.run", "args": {"argv": ["echo"], **more}}
+      for more in ({"argv": ["echo", "\ud800"]}, {"argv": [""]}, {"argv": [0]}, {"argv": []}, {"argv": ["\ud800"]},
+                   {"argv": ["a\0"]}, {"argv": ["."]}, {"argv": ["HERE"]}, {"argv": ["echo"] * 100000},
+                   {"argv": ["echo", "x" * 200000]}, {"cwd": "/nowhere"}, {"cwd": "\ud800"}, {"cwd": "a\0"}, {"cwd": 5},
+                   {"timeout": 1e-9}, {"timeout": True}, {"timeout": 10**400}, {"input": {"text": "\ud800"}})),
+    {"t": "call", "op": "\ud800", "args": {"\ud800": {}}},
+    {"t": "call", "op": "clock.now", "args": {"x": {"\0": "\ud800"}}, "id": 10**30},
+    {"t": "call", "op": "random.float", "args": {}, "id": -1, "task": -(10**30)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["record", "observe"])
+def test_absurd_values_are_answered(sandbox, mode):
+    """NUL, lone surrogates and values without sense in any argument: an answer or a line of the trace, and the run goes
+    on to its seal."""
+    (sandbox.folder / "absurd.json").write_text(json.dumps(ABSURD).replace("HERE", str(sandbox.folder)))
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        for line in json.load(open("absurd.json")):
+            link.send({"thread": 1, "id": 1, **line})
+            if line["t"] in ("ask", "call"):
+                answer = link.receive()
+                assert answer["t"] in ("verdict", "result"), answer
+        print("all answered")
+        """,
+        policy="read: /\nwrite: .\nexec: *\nnet: *\nnet: 127.0.0.1\n",
+        mode=mode,
+    )
+    assert done.out == "all answered\n", done.err[-3000:]
+    assert done.status == 0 and done.trace[-1]["op"] == "run.end" and "internal" not in done.err
+
+
+@pytest.mark.parametrize(
+    "args", ['{"path":1e999}', '{"size":-1e999}', '{"a":' * 3000 + "1" + "}" * 3000, "{" + '"a":' + "[" * 900 + "]" * 900 + "}"]
+)
+@pytest.mark.parametrize("kind", ["event", "call"])
+def test_numbers_and_depths_that_no_trace_can_hold_end_the_run(sandbox, kind, args):
+    """One clear line, and a seal that says it."""
+    op = "fs.read" if kind == "event" else "clock.now"
+    line = f'{{"t":"{kind}","op":"{op}","thread":1,"id":1,"args":{args}}}\n'
+    done = sandbox.fake(f"link = Link().armed(); link.raw({line!r}.encode()); time.sleep(30)")
+    assert done.status == 70 and done.said("channel: got"), done.err[-2000:]
+    assert done.trace[-1]["args"]["failure"].startswith("channel: ")

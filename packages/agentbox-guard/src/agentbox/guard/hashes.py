@@ -33,14 +33,15 @@ class Hashes:
                 self._known[before] = digest
             return digest
 
-    def knows(self, descriptor: int) -> bool:
-        """True if the digest of an open file (an O_PATH descriptor will do) is remembered. Raises `OSError`."""
-        return _identity(descriptor) in self._known
+    def known(self, info: os.stat_result) -> str:
+        """The remembered digest of the file that `info` is of; "" if there is none."""
+        return self._known.get((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns), "")
 
     def descriptor(self, descriptor: int) -> str:
-        """The digest of an open regular file (an O_PATH descriptor will do), whatever its name is now. Raises `OSError`."""
-        known = self._known.get(_identity(descriptor))
-        return known if known is not None else self.file(f"/proc/self/fd/{descriptor}")
+        """The digest of an open regular file (an O_PATH descriptor will do), whatever its name is now. Raises
+        `OSError`.
+        """
+        return self.known(os.fstat(descriptor)) or self.file(f"/proc/self/fd/{descriptor}")
 
 
 def _identity(descriptor: int) -> tuple[int, ...]:

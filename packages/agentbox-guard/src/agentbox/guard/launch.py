@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Never
 
     from agentbox.guard.kernel.confine import Confinement
-
     from agentbox.guard.options import Scratch
 
 _CANNOT_PREPARE = 0  # in place of an errno: the child could not be put in order, text follows

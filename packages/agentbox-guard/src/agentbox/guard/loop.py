@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 # Reads of one connection before a question is answered: its whole buffer; what a busy writer adds is for later.
 _DRAIN_READS = 4
+_SOON = 0.002
+_MOST_PUT_OFF = 100
+"""What programs only read is written when nothing more comes for two milliseconds, or after so many entries."""
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -58,6 +61,9 @@ class Loop:
             self._calls[pidfd] = lambda: self._agent_ended(pidfd)
         for descriptor in self._calls:
             self._epoll.register(descriptor, _READ)
+        self.lazy = False
+        """Set during a turn in which nothing was done that must be written before anything else happens."""
+        self._put_off = 0
         self._ending: set[int] = set()
         self._connections: dict[int, Connection] = {}
         self._answering: dict[int, Connection] = {}
@@ -73,6 +79,12 @@ class Loop:
     def turn(self, timeout: float | None) -> bool:
         """Wait for something to happen, handle all of it, answer. False if `timeout` seconds passed without."""
         happened = self._poll(timeout)
+        if self.lazy and not self._questions and not self._answering and self._put_off < _MOST_PUT_OFF:
+            self.lazy = False
+            self._put_off += 1
+            return happened
+        self.lazy = False
+        self._put_off = 0
         if self._questions:
             self._drain()
             questions, self._questions = self._questions, []
@@ -122,7 +134,11 @@ class Loop:
         os.close(self._reserve)
 
     def _poll(self, timeout: float | None, reads: int = 1) -> bool:
-        ready = self._epoll.poll(timeout)
+        ready = self._epoll.poll(_SOON if self._put_off else timeout)
+        if self._put_off and not ready:
+            self._put_off = 0
+            self._handler.flush()
+            ready = self._epoll.poll(timeout)
         calls = []
         for descriptor, mask in ready:
             connection = self._connections.get(descriptor)

@@ -25,7 +25,8 @@ class RunOptions:
 
     `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace
     as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`;
-    `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a guard
+    `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a
+    guard
     read. `say` takes one
     message line, without prefix. `runtimes` are interpreters beyond this package's own, asked first. For replay:
     `hash_seed` is the recorded PYTHONHASHSEED, `scratch` is entered in the child before exec, `create_roots` false

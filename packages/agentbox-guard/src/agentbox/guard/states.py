@@ -21,7 +21,8 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def state_of(path: str, late: Callable[[], bool] = lambda: False) -> str:
-    """What is at the absolute `path`: the sha256 of a file in hex, `too large (N bytes)`, `absent`, `directory`, `link`,
+    """What is at the absolute `path`: the sha256 of a file in hex, `too large (N bytes)`, `absent`, `directory`,
+    `link`,
     `special`, `unreadable (why)` or `not hashed (why)`.
 
     `late` is asked all the time; once it says so there is no time left to hash.

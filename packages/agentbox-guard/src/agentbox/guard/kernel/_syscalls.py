@@ -113,9 +113,7 @@ def capset(effective: int, permitted: int, inheritable: int) -> None:
 
 def landlock_abi() -> int:
     """The version of Landlock that the running kernel has, landlock_create_ruleset(2); raises `OSError` if none."""
-    return _call(
-        "syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), None, _Long(0), _Long(LANDLOCK_CREATE_RULESET_VERSION)
-    )
+    return _call("syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), None, _Long(0), _Long(LANDLOCK_CREATE_RULESET_VERSION))
 
 
 def landlock_create_ruleset(attributes: bytes) -> int:
@@ -137,7 +135,8 @@ def landlock_restrict_self(ruleset: int) -> None:
     _call("syscall", _Long(SYS_LANDLOCK_RESTRICT_SELF), _Long(ruleset), _Long(0))
 
 
-# --- seccomp, other processes' memory and descriptors, and look-ups below a root (numbers are the same on all machines) ---
+# --- seccomp, other processes' memory and descriptors, and look-ups below a root (numbers are the same on all
+# machines) ---
 
 SECCOMP_SET_MODE_FILTER = 1  # <linux/seccomp.h>, Linux 3.17
 SECCOMP_GET_ACTION_AVAIL = 2  # <linux/seccomp.h>, Linux 4.14
@@ -215,12 +214,14 @@ class Window:
 
     def __init__(self) -> None:
         self._page = _Page()
-        self._view = memoryview(self._page).cast("B")  # type: ignore[arg-type]
+        self._view = memoryview(self._page).cast("B")
         self._local = _Quads(_ctypes.addressof(self._page), PAGE, 0)
         self._remote = _Quads(0, 0, 0)
 
     def read(self, pid: int, address: int, size: int) -> bytes:
-        """Up to `size` bytes, which must not reach over a page's end; process_vm_readv(2); raises `OSError` (EFAULT)."""
+        """Up to `size` bytes, which must not reach over a page's end; process_vm_readv(2); raises `OSError`
+        (EFAULT).
+        """
         self._local[1] = self._remote[1] = size
         self._remote[0] = address
         got: int = _read_memory(pid, self._local, _ONE, self._remote, _ONE, _ZERO)
@@ -253,14 +254,14 @@ def utimensat(path: bytes, times: bytes | None) -> None:
     _call("utimensat", -100, path, times, 0)
 
 
-def connect(descriptor: int, address: bytes) -> None:
-    """connect(2) with a struct sockaddr of any family; raises `OSError` (EINPROGRESS among others)."""
-    _call("connect", descriptor, address, len(address))
+def connect(descriptor: int, address: bytes) -> int:
+    """connect(2) with a struct sockaddr of any family: 0; raises `OSError` (EINPROGRESS among others)."""
+    return _call("connect", descriptor, address, len(address))
 
 
-def bind(descriptor: int, address: bytes) -> None:
-    """bind(2) with a struct sockaddr of any family; raises `OSError`."""
-    _call("bind", descriptor, address, len(address))
+def bind(descriptor: int, address: bytes) -> int:
+    """bind(2) with a struct sockaddr of any family: 0; raises `OSError`."""
+    return _call("bind", descriptor, address, len(address))
 
 
 def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:

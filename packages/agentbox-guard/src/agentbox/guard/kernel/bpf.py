@@ -32,7 +32,9 @@ X32 = 0x40000000
 
 
 class Test:
-    """A condition on one half of one argument: `(half & mask)` is one of `values` (or, with `wanted` false, is none of them)."""
+    """A condition on one half of one argument: `(half & mask)` is one of `values` (or, with `wanted` false, is none
+    of them).
+    """
 
     __slots__ = ("argument", "high", "mask", "values", "wanted")
 
@@ -47,7 +49,9 @@ class Test:
 
 
 class Row:
-    """One line of the filter: calls named `call` for which all `tests` hold get `action` (`NOTIFY`, `ERRNO | n`, `ALLOW`)."""
+    """One line of the filter: calls named `call` for which all `tests` hold get `action` (`NOTIFY`, `ERRNO | n`,
+    `ALLOW`).
+    """
 
     __slots__ = ("action", "call", "tests")
 

@@ -1,6 +1,7 @@
 """System call numbers by name for the machines that agentbox confines; `None` where a machine has no such call.
 
-It holds numbers and nothing else. Source: <asm/unistd_64.h> (x86_64) and <asm-generic/unistd.h> (aarch64) of Linux 6.18.
+It holds numbers and nothing else. Source: <asm/unistd_64.h> (x86_64) and <asm-generic/unistd.h> (aarch64) of Linux
+6.18.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """What struct seccomp_data calls each machine: AUDIT_ARCH_... of <linux/audit.h>, Linux 3.5."""
 
 LAST = 469
-"""The highest number that this table has judged (file_setattr, Linux 6.17): newer calls are answered ENOSYS, as if not there."""
+"""The highest number that this table has judged (file_setattr, Linux 6.17): newer calls are answered ENOSYS, as if
+not there.
+"""
 
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None),

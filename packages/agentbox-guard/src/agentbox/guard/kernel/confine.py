@@ -180,6 +180,7 @@ class Confinement:
         os.close(inner)
         start()
 
+
 class _Named:
     """Puts a layer's name in front of the text of an `OSError`."""
 
@@ -207,7 +208,9 @@ def _send_sockets(inner: int, sockets: list[_socket.socket]) -> None:
 
 
 class Taken:
-    """What was handed over: the agent's pid outside, DNS sockets, the listener's descriptor, and whether /proc is own."""
+    """What was handed over: the agent's pid outside, DNS sockets, the listener's descriptor, and whether /proc is
+    own.
+    """
 
     __slots__ = ("agent", "dns", "fresh_proc", "listener")
 

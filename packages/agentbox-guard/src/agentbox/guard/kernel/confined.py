@@ -1,4 +1,5 @@
-"""A confined run as the supervisor keeps it: the wall of traps, the name service, the broker, and the agent's own process.
+"""A confined run as the supervisor keeps it: the wall of traps, the name service, the broker, and the agent's own
+process.
 
 It is loaded while the agent starts. It wires parts together and decides nothing itself.
 """
@@ -163,5 +164,3 @@ def _text(path: str) -> str:
             return file.read(65536)
     except OSError:
         return ""
-
-

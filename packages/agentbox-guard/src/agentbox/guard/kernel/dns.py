@@ -191,7 +191,9 @@ class DnsStub:
         self._register(descriptor, lambda: self._read(stream))
 
     def _read(self, stream: _Stream) -> None:
-        """Over TCP each message has its length before it (RFC 1035, section 4.2.2); several may come at once (RFC 7766)."""
+        """Over TCP each message has its length before it (RFC 1035, section 4.2.2); several may come at once (RFC
+        7766).
+        """
         try:
             data = stream.socket.recv(dnswire.LONGEST)
         except BlockingIOError:

@@ -43,6 +43,7 @@ def widen(message: dict[str, Any], options: RunOptions, how: Launch, search: str
     message["installed"] = list(trees)
     message["system"] = [*dict.fromkeys([*there, *(os.path.realpath(path) for path in there)]), *trees, *code]
     message["readable"] = [*message["readable"], *message["system"]]
+    message["scratch"] = options.scratch is not None
     message["contained"] = "seccomp" in names
     message["loopback_ruled"] = loopback_ruled(policy)
     message["layers"] = names

@@ -59,7 +59,8 @@ class Judge:
     """
 
     __slots__ = (
-        "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection", "terminals",
+        "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection",
+        "terminals",
     )  # fmt: skip
 
     def __init__(
@@ -84,7 +85,9 @@ class Judge:
         self.terminals: set[str] = set()
 
     def judge(self, access: str, path: str, own: int, *, listing: bool = False) -> int | Denial:
-        """`EXEMPT` or `RECORDED` when it is allowed, else the denial. `own` is the asker's id in the run's own /proc."""
+        """`EXEMPT` or `RECORDED` when it is allowed, else the denial. `own` is the asker's id in the run's own
+        /proc.
+        """
         if path.startswith("/proc/"):
             return self._proc(access, path, own)
         if listing and path in self._listable:

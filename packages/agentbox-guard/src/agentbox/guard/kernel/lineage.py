@@ -57,7 +57,9 @@ class Lineage:
         return True
 
     def expect(self, pid: int, program: tuple[int, int] | None, argv: list[bytes]) -> None:
-        """An exec of `pid` is let through: it becomes `program` (device, inode; None: what a script's first line says)."""
+        """An exec of `pid` is let through: it becomes `program` (device, inode; None: what a script's first line
+        says).
+        """
         fields = _fields(pid)
         if fields is None:
             return

@@ -26,7 +26,9 @@ def fault() -> OSError:
 
 
 class Memory:
-    """Reads the memory of processes by thread or process id, as one thread of the supervisor; in others make another."""
+    """Reads the memory of processes by thread or process id, as one thread of the supervisor; in others make
+    another.
+    """
 
     __slots__ = ("_window",)
 
@@ -111,9 +113,7 @@ MOST_CONTROL = 65536
 
 def message(memory: Memory, pid: int, address: int) -> Message:
     """Read the struct msghdr at `address` (recvmsg(2) has its layout). Raises `OSError`."""
-    name, name_size, parts, count, control, control_size = struct.unpack(
-        "=QI4xQQQQ", memory.block(pid, address, 48)
-    )
+    name, name_size, parts, count, control, control_size = struct.unpack("=QI4xQQQQ", memory.block(pid, address, 48))
     if count > MOST_PARTS:
         raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
     if control_size > MOST_CONTROL:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import struct
 
-
 _RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV, Linux 5.0
 _SEND = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND, Linux 5.0
 _VALID = 0x40082102  # SECCOMP_IOCTL_NOTIF_ID_VALID, Linux 5.17 (its direction was another before)
@@ -108,7 +107,9 @@ class Listener:
                 self.fail(call, error.errno or errno.EIO)
 
     def put(self, call: Call, descriptor: int, place: int, close_on_exec: bool) -> bool:
-        """Put what `descriptor` is over the caller's descriptor number `place`; the call still waits. False if it is gone."""
+        """Put what `descriptor` is over the caller's descriptor number `place`; the call still waits. False if it is
+        gone.
+        """
         try:
             flags = os.O_CLOEXEC if close_on_exec else 0
             fcntl.ioctl(call.fd, _ADD, _DESCRIPTOR.pack(call.id, _PUT, descriptor, place, flags))
@@ -131,5 +132,3 @@ class Listener:
         except OSError as failure:
             if failure.errno not in _GONE:
                 raise
-
-

@@ -20,7 +20,9 @@ def gone() -> OSError:
 
 
 class Ids:
-    """`process` is the thread group's id for us; `inner` and `inner_thread` are the ids that the run's own /proc shows."""
+    """`process` is the thread group's id for us; `inner` and `inner_thread` are the ids that the run's own /proc
+    shows.
+    """
 
     __slots__ = ("inner", "inner_thread", "process")
 

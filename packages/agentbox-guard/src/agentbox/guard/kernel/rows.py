@@ -1,4 +1,5 @@
-"""The filter's rows: which system calls the kernel refuses by itself, which it hands to the supervisor, which it leaves alone.
+"""The filter's rows: which system calls the kernel refuses by itself, which it hands to the supervisor, which it
+leaves alone.
 
 Nothing here reads memory: rows see registers only, so what depends on a path or an address is always handed over.
 """
@@ -14,7 +15,9 @@ SOCK_STREAM, SOCK_DGRAM = 1, 2  # <linux/net.h>
 SOCK_KIND = 0xF
 """SOCK_TYPE_MASK, <linux/net.h>: the rest of the argument are flags."""
 IP_PROTOCOLS = (0, 6, 17)
-"""Default, TCP and UDP (<linux/in.h>): MPTCP, SCTP, SMC, ICMP and UDP-Lite have ways out that nothing else here sees."""
+"""Default, TCP and UDP (<linux/in.h>): MPTCP, SCTP, SMC, ICMP and UDP-Lite have ways out that nothing else here
+sees.
+"""
 MSG_FASTOPEN = 0x20000000  # <linux/socket.h>, Linux 3.5: a send that connects
 SOL_SOCKET, SO_PEERCRED = 1, 17  # <asm-generic/socket.h>
 
@@ -22,7 +25,9 @@ O_PATH = 0o10000000  # <asm-generic/fcntl.h>, Linux 2.6.39
 NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 """CLONE_NEWCGROUP, UTS, IPC, USER, PID, NET and NS, <linux/sched.h>."""
 NEW_TIME = 0x80
-"""CLONE_NEWTIME, <linux/sched.h>, Linux 5.6: the same bit means a signal number for clone(2), so only unshare(2) has it."""
+"""CLONE_NEWTIME, <linux/sched.h>, Linux 5.6: the same bit means a signal number for clone(2), so only unshare(2) has
+it.
+"""
 
 TTY_INPUT = (0x5412, 0x541C, 0x541D)
 """TIOCSTI, TIOCLINUX and TIOCCONS, <asm-generic/ioctls.h>: they put words into a terminal that others read."""
@@ -60,7 +65,9 @@ REFUSED: dict[str, int] = {
     "sendmsg": errno.EOPNOTSUPP,
     "sendmmsg": errno.EOPNOTSUPP,
 }  # fmt: skip
-"""Calls that are refused whatever the policy says, and what the program is told; ENOSYS where programs have another way."""
+"""Calls that are refused whatever the policy says, and what the program is told; ENOSYS where programs have another
+way.
+"""
 
 _ALWAYS = (
     "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp", "bpf", "userfaultfd",
@@ -87,7 +94,8 @@ FILES = (
 def rows(*, netns: bool, pidns: bool, ipcns: bool = False, listen: bool = False) -> tuple[Row, ...]:
     """The filter for a run with or without its own network, process and IPC namespaces; `listen`: it needs a rule."""
     made = [
-        # An O_PATH descriptor tells nothing but what stat(2) tells, and what it is used for is decided then. It could not
+        # An O_PATH descriptor tells nothing but what stat(2) tells, and what it is used for is decided then. It could
+        # not
         # be handed over either: SECCOMP_IOCTL_NOTIF_ADDFD takes no such descriptor.
         Row("open", ALLOW, Test(1, (O_PATH,), mask=O_PATH)),
         Row("openat", ALLOW, Test(2, (O_PATH,), mask=O_PATH)),

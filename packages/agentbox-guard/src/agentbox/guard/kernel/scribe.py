@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_ANNOUNCED = 512
 """Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
+_MOST_KNOWN = 20_000
 _NAMES = ("path", "to", "file", "cwd")
 
 
@@ -67,9 +68,11 @@ def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 class Scribe:
-    """Writes to the session, which `begin` starts if it has not been. `observing`: nothing is refused, and denials say so."""
+    """Writes to the session, which `begin` starts if it has not been. `observing`: nothing is refused, and denials
+    say so.
+    """
 
-    __slots__ = ("_announced", "_begin", "_once", "_private", "_processes", "_session", "observing", "reads")
+    __slots__ = ("_announced", "_begin", "_once", "_private", "_processes", "_session", "_shown", "observing", "reads")
 
     def __init__(
         self,
@@ -88,16 +91,23 @@ class Scribe:
         self._announced = announced
         self._private = private
         self._once: set[tuple[int, str]] = set()
+        self._shown: dict[str, str] = {}
         self.observing = observing
         self.reads = reads
         """Whether reads of programs without a guard are recorded."""
 
     def shown(self, args: dict[str, Any]) -> dict[str, Any]:
         """Args as they are recorded, the run's private folders by their names."""
+        known = self._shown
         for name in _NAMES:
             value = args.get(name)
             if type(value) is str:
-                args[name] = show_path(value, self._private)
+                shown = known.get(value)
+                if shown is None:
+                    if len(known) >= _MOST_KNOWN:
+                        known.clear()
+                    shown = known[value] = show_path(value, self._private)
+                args[name] = shown
         return args
 
     def observe(self, pid: int, op: str, args: dict[str, Any], *, also: int = 0) -> None:
@@ -145,5 +155,3 @@ class Scribe:
     def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         process = self._processes.seen(pid)
         return Event(op, args, lane=f"{process.number}.0", pid=pid, src="kernel")
-
-

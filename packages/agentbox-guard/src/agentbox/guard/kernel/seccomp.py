@@ -38,7 +38,9 @@ class Seccomp:
     enforces = frozenset({"exec", "net", "read", "write"})
 
     def probe(self) -> str:
-        """Install a filter with a listener in a forked child; "" when that works, else what is missing, in one clause."""
+        """Install a filter with a listener in a forked child; "" when that works, else what is missing, in one
+        clause.
+        """
         machine = os.uname().machine
         if machine not in callnumbers.MACHINES:
             return f"the machine is {machine}, and agentbox knows the system calls of {', '.join(callnumbers.MACHINES)}"
@@ -81,9 +83,7 @@ SECCOMP = Seccomp()
 def plan_for(machine: str, *, netns: bool, listen: bool = False) -> Plan:
     """The filter for a machine, with or without namespaces of the run's own."""
     made = rows.rows(netns=netns, pidns=netns, ipcns=netns, listen=listen)
-    program, count = bpf.assemble(
-        made, callnumbers.AUDIT_ARCH[machine], callnumbers.table(machine), callnumbers.LAST
-    )
+    program, count = bpf.assemble(made, callnumbers.AUDIT_ARCH[machine], callnumbers.table(machine), callnumbers.LAST)
     return Plan(program, count)
 
 

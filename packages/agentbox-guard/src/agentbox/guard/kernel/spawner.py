@@ -1,4 +1,5 @@
-"""The run's own starter of programs for SDK calls: a process inside the namespaces that confines and executes on request.
+"""The run's own starter of programs for SDK calls: a process inside the namespaces that confines and executes on
+request.
 
 It waits without a filter of its own and does nothing that the supervisor has not sent; what it starts enters the same
 layers as the agent, and each such program hands over a listener of its own.
@@ -107,7 +108,9 @@ def _execute(file: bytes, argv: list[bytes], environ: Mapping[bytes, bytes]) -> 
 
 
 class Spawner:
-    """The supervisor's end. `start` may be called from any thread; `launched(pid, listener)` is called on the loop's."""
+    """The supervisor's end. `start` may be called from any thread; `launched(pid, listener)` is called on the
+    loop's.
+    """
 
     __slots__ = ("_lock", "_make", "_post", "_requests")
 
@@ -143,9 +146,7 @@ class Spawner:
         try:
             with self._lock:
                 fds = struct.pack(f"={_FDS}i", *ends, hand_over.inner, writer)
-                self._requests.sendmsg(
-                    [_HEAD.pack(len(payload))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)]
-                )
+                self._requests.sendmsg([_HEAD.pack(len(payload))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
                 self._requests.sendall(payload)
         except OSError:
             os.close(reader)

@@ -1,4 +1,5 @@
-"""Paths of waiting processes to objects: the supervisor's own look-up, in the run's tree, as the asking process would see it.
+"""Paths of waiting processes to objects: the supervisor's own look-up, in the run's tree, as the asking process would
+see it.
 
 What is found is held by a descriptor, so that it is the very object that is decided on and handed over. Nothing here
 opens for reading or writing, and nothing is decided.
@@ -22,7 +23,8 @@ _OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
 
 
 class Found:
-    """An object: its resolved `path` (bytes), an O_PATH descriptor `fd`, and whether it has `no_name` (pipe, memfd, deleted).
+    """An object: its resolved `path` (bytes), an O_PATH descriptor `fd`, and whether it has `no_name` (pipe, memfd,
+    deleted).
 
     A name that is not there has `fd` -1, and `folder` (an O_PATH descriptor) with `leaf` to make it by. `own` is the
     number of the asker's descriptor when the object was found through it, else -1. Close it after use.
@@ -30,7 +32,9 @@ class Found:
 
     __slots__ = ("fd", "folder", "leaf", "no_name", "own", "path")
 
-    def __init__(self, path: bytes, fd: int = -1, *, folder: int = -1, leaf: bytes = b"", no_name: bool = False) -> None:
+    def __init__(
+        self, path: bytes, fd: int = -1, *, folder: int = -1, leaf: bytes = b"", no_name: bool = False
+    ) -> None:
         self.path = path
         self.fd = fd
         self.folder = folder
@@ -94,7 +98,9 @@ class Tree:
         return self._checked(Found(found, fd))
 
     def place(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = False) -> Found:
-        """What a path names, or the folder and name for what is not there yet. Raises `OSError` when there is no folder."""
+        """What a path names, or the folder and name for what is not there yet. Raises `OSError` when there is no
+        folder.
+        """
         full = self.absolute(thread, path, base)
         for _ in range(MOST_LINKS):
             bare = full.rstrip(b"/")
@@ -244,7 +250,9 @@ def _link(folder: int, leaf: bytes) -> bytes:
 
 
 def _is_magic(path: bytes) -> bool:
-    """True for /proc/N/{cwd,root,exe}, /proc/N/fd/M and the like of /proc/N/task/M: links that lead to an object, not a name."""
+    """True for /proc/N/{cwd,root,exe}, /proc/N/fd/M and the like of /proc/N/task/M: links that lead to an object, not
+    a name.
+    """
     parts = path.split(b"/")
     if len(parts) < 4 or parts[1] != b"proc" or not parts[2].isdigit():
         return False

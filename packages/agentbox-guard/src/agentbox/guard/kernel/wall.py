@@ -79,6 +79,7 @@ class Wall:
             landlock="landlock" in names,
             own_loopback=netns and not message["loopback_ruled"],
         )
+        self.box.known.live = not message["scratch"]
         self.own_processes = netns
         self._listeners: list[Listener] = []
         self._loop: Loop
@@ -92,7 +93,9 @@ class Wall:
         self._listen(self.listener)
 
     def launched(self, pid: int, listener: int) -> None:
-        """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as well."""
+        """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as
+        well.
+        """
         self.box.launches.add(pid)
         self._listen(Listener(listener))
 
@@ -139,6 +142,7 @@ class Wall:
             self._foreign(call)
             return
         handler, name = found
+        self._loop.lazy = True  # what must be written before an answer is flushed by its handler
         handler(self.box, call, name)
 
     def _foreign(self, call: Call) -> None:

@@ -1,4 +1,6 @@
-"""The table of traps: which system calls the supervisor answers, and who answers each. A new family is one file and one row."""
+"""The table of traps: which system calls the supervisor answers, and who answers each. A new family is one file and
+one row.
+"""
 
 from __future__ import annotations
 

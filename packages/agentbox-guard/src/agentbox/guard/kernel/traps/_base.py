@@ -33,6 +33,22 @@ if TYPE_CHECKING:
     """Takes the box, the waiting call and the call's name."""
 
 
+class Known(dict[bytes, tuple["int", bool]]):
+    """A table that forgets everything when it is full; off while the run's tree is not the supervisor's own."""
+
+    __slots__ = ("live",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = True
+
+    def __setitem__(self, path: bytes, what: tuple[int, bool]) -> None:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        if self.live and not path.startswith((b"/proc/", b"/dev/")):
+            super().__setitem__(path, what)
+
+
 class Box:
     """What traps work with. `broker` makes connections outside of an empty network namespace, None without one.
 
@@ -40,7 +56,8 @@ class Box:
     """
 
     __slots__ = (
-        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "landlock", "launches", "lineage",
+        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
+        "lineage",
         "listener",
         "memory",
         "netns", "network", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
@@ -88,6 +105,8 @@ class Box:
         self.network: Callable[[], None] = lambda: None
         """Has `broker` made, where there is to be one."""
         self.datagrams = False
+        self.known: Known = Known()
+        """Resolved paths of regular files that were opened for reading: what was judged, and whether it stays so."""
         self.launches: set[int] = set()
         """Processes that are about to execute what the supervisor itself has decided to start."""
         self.peers: dict[int, int] = {}
@@ -119,6 +138,9 @@ class Box:
             return _syscalls.pidfd_getfd(pidfd, number)
         finally:
             os.close(pidfd)
+
+
+_MOST_KNOWN = 20_000
 
 
 def refused() -> OSError:

@@ -1,4 +1,5 @@
-"""Changes of names and of what files are: decided on the resolved object, and made by the supervisor on that very object.
+"""Changes of names and of what files are: decided on the resolved object, and made by the supervisor on that very
+object.
 
 Nothing is followed or looked up again after the decision: names are changed below a folder that is held open, and
 contents through /proc/self/fd of an object that is held open.
@@ -182,7 +183,10 @@ def _judge_rename(box: Box, call: Call, source: Found, target: Found, flags: int
         state = _state(one)
         tree = state is not None and stat.S_ISDIR(state.st_mode)
         reason = _reason(protection.rename_reason, one.text, other.text)
-        judged += [box.judge.named(one.text, own, reason, tree=tree), box.judge.named(other.text, own, reason, tree=tree)]
+        judged += [
+            box.judge.named(one.text, own, reason, tree=tree),
+            box.judge.named(other.text, own, reason, tree=tree),
+        ]
     return judged
 
 
@@ -382,7 +386,9 @@ CALLS: dict[str, Handler] = {
     ),
     "chmod": lambda box, call, _: _chmod(box, call, _path(box, call), call.args[1]),
     "fchmod": lambda box, call, _: _chmod(box, call, _held(box, call), call.args[1]),
-    "fchmodat": lambda box, call, _: _chmod(box, call, _at(box, call, _fd(call.args[0]), call.args[1], 0), call.args[2]),
+    "fchmodat": lambda box, call, _: _chmod(
+        box, call, _at(box, call, _fd(call.args[0]), call.args[1], 0), call.args[2]
+    ),
     "fchmodat2": lambda box, call, _: _chmod(
         box, call, _at(box, call, _fd(call.args[0]), call.args[1], call.args[3]), call.args[2]
     ),

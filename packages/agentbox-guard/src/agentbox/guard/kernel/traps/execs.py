@@ -106,7 +106,8 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
         finally:
             os.close(fd)
 
-    if box.hashes.knows(fd) or os.fstat(fd).st_size <= _HASH_HERE:
+    info = os.fstat(fd)
+    if info.st_size <= _HASH_HERE or box.hashes.known(info):
         try:
             outcome: Any = work()
         except OSError as error:

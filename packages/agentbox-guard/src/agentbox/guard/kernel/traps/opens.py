@@ -1,4 +1,5 @@
-"""Opens: the supervisor finds the object, decides, opens it itself and hands the descriptor over: nothing is looked up twice.
+"""Opens: the supervisor finds the object, decides, opens it itself and hands the descriptor over: nothing is looked
+up twice.
 
 What would wait (a pipe without a reader, a large file to be hashed) waits in a thread of its own, never in the loop.
 """
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _WRITES = os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
 _ONCE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_SIMPLE = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | 0o100000
+"""Flags of a plain open for reading; the last is O_LARGEFILE, which 64-bit kernels set by themselves."""
 _ALWAYS = os.O_CLOEXEC | os.O_NOCTTY
 _SET_ID = 0o6000
 _HASH_HERE = 256 * 1024
@@ -80,8 +83,43 @@ def _openat2(box: Box, call: Call, name: str) -> None:
     _serve(box, call, Request(path, base & 0xFFFFFFFF, flags, mode & 0o7777))
 
 
+def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
+    """Open for reading what was opened under this very path before; False when it must be looked at anew.
+
+    A path that nothing of the run can change means what it meant. Of any other the object is opened first, without
+    waiting, and handed over only if it still is a regular file of that resolved name: opening one changes nothing.
+    """
+    judged, immutable = box.known[path]
+    try:
+        fd = os.open(path, flags | _ALWAYS if immutable else flags | _ALWAYS | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not immutable and os.readlink(b"/proc/self/fd/%d" % fd) != path:
+            return False
+        if judged != EXEMPT:
+            info = os.fstat(fd)
+            digest = box.hashes.known(info)
+            if not digest or not stat.S_ISREG(info.st_mode):
+                return False
+            args = {"path": os.fsdecode(path), "sha256": digest, "size": info.st_size}
+            box.scribe.observe(box.ids(call).process, "fs.read", args)
+        elif not immutable:
+            return False
+        if not immutable and not flags & os.O_NONBLOCK:
+            os.set_blocking(fd, True)
+        box.listener.give(call, fd, bool(flags & os.O_CLOEXEC))
+        return True
+    finally:
+        os.close(fd)
+
+
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
+    if not flags & ~_SIMPLE and box.known:
+        full = request.path if request.path[:1] == b"/" else box.tree.absolute(call.pid, request.path, request.base)
+        if full in box.known and _again(box, call, full, flags):
+            return
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
     for _ in range(_TRIES):
@@ -141,12 +179,14 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
     if op == "fs.write":
         args["flags"] = f"{flags & ~os.O_CLOEXEC:#o}"
     if judged == RECORDED and op == "fs.read" and kind == stat.S_IFREG:
-        if info.st_size > _HASH_HERE and not box.hashes.knows(found.fd):
+        if info.st_size > _HASH_HERE and not box.hashes.known(info):
             _later(box, call, request, found, args)
             return
-        _describe(box, found.fd, args, info.st_size)
+        _describe(box, found.fd, args, info)
     if not box.allowed(call, op, args, judged):
         raise refused()
+    if kind == stat.S_IFREG and type(judged) is int and not request.writes:
+        box.known[found.path] = judged, box.judge.immutable(found.text)
     if op == "fs.write":
         box.scribe.flush()
     if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:
@@ -178,10 +218,10 @@ def _is_own_terminal(box: Box, call: Call, found: Found) -> bool:
     return box.askers.terminal(call.pid) == (os.major(device), os.minor(device))
 
 
-def _describe(box: Box, fd: int, args: dict[str, Any], size: int) -> None:
+def _describe(box: Box, fd: int, args: dict[str, Any], info: os.stat_result) -> None:
     try:
-        args["sha256"] = box.hashes.descriptor(fd)
-        args["size"] = size
+        args["sha256"] = box.hashes.known(info) or box.hashes.descriptor(fd)
+        args["size"] = info.st_size
     except OSError:
         pass  # it cannot be read: the open says so itself
 
@@ -189,11 +229,11 @@ def _describe(box: Box, fd: int, args: dict[str, Any], size: int) -> None:
 def _later(box: Box, call: Call, request: Request, found: Found, args: dict[str, Any]) -> None:
     """Hash a large file in a thread; it is then opened and recorded on the loop."""
     fd, found.fd = found.fd, -1
-    size = os.fstat(fd).st_size
+    info = os.fstat(fd)
     pid = box.ids(call).process
 
     def work() -> None:
-        _describe(box, fd, args, size)
+        _describe(box, fd, args, info)
 
     def done(outcome: Any) -> None:
         try:

@@ -173,9 +173,7 @@ def _send(
     sockets.own_call(box, call, fd, act)
 
 
-def _with_control(
-    fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes
-) -> int:
+def _with_control(fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
     one = socket.socket(fileno=os.dup(fd))
     try:
         if address and one.family == socket.AF_UNIX:
@@ -187,9 +185,7 @@ def _with_control(
         one.close()
 
 
-def _send_out(
-    box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int
-) -> bool:
+def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int) -> bool:
     """A datagram to an address outside of the empty network; False when it stays inside."""
     from agentbox.guard.kernel import broker
 
@@ -199,9 +195,9 @@ def _send_out(
         payload=payload,
     )  # fmt: skip
     answer = box.broker.judge(request)
-    if answer.denial is not None and box.scribe.deny(pid, "net.send", dict(answer.args), answer.denial):
-        if answer.action == broker.DENY:
-            raise refused()
+    denied = answer.denial is not None and box.scribe.deny(pid, "net.send", dict(answer.args), answer.denial)
+    if denied and answer.action == broker.DENY:
+        raise refused()
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:

@@ -79,8 +79,16 @@ def _refuse(box: Box, call: Call, own: int, target: int, signal: int) -> None:
 
 
 def _thread(box: Box, call: Call, name: str) -> None:
-    """tkill(2), tgkill(2), rt_sigqueueinfo(2) and the like without an own process namespace: the first argument counts."""
-    _one(box, call, box.ids(call).process, number(call.args[0]), number(call.args[1 if name in ("tkill", "rt_sigqueueinfo") else 2]))
+    """tkill(2), tgkill(2), rt_sigqueueinfo(2) and the like without an own process namespace: the first argument
+    counts.
+    """
+    _one(
+        box,
+        call,
+        box.ids(call).process,
+        number(call.args[0]),
+        number(call.args[1 if name in ("tkill", "rt_sigqueueinfo") else 2]),
+    )
 
 
 def _pidfd(box: Box, call: Call, name: str) -> None:

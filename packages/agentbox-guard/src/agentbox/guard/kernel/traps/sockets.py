@@ -1,4 +1,5 @@
-"""connect(2) and bind(2): the supervisor makes the call itself, on its own copy of the address and a duplicate of the socket.
+"""connect(2) and bind(2): the supervisor makes the call itself, on its own copy of the address and a duplicate of the
+socket.
 
 So neither the address nor the descriptor can be another when the kernel looks. Internet addresses outside of an empty
 network go through the broker.
@@ -15,6 +16,7 @@ from agentbox.guard.decisions import DECIDERS
 from agentbox.guard.kernel import _syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,15 +103,11 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         _connect_out(box, call, fd, address, family, kind)
     elif family in _INTERNET and family_of(address) in _INTERNET:
         endpoint(box, call, "net.connect", address)
-        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
     elif family == _NETLINK or family_of(address) == _UNSPEC:
-        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
     else:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-
-
-def _done(_: None) -> int:
-    return 0
 
 
 def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
@@ -212,7 +210,7 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
-        own_call(box, call, fd, lambda: _done(_syscalls.connect(fd, address)))
+        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
@@ -256,13 +254,14 @@ def _bind(box: Box, call: Call, name: str) -> None:
     elif family in _INTERNET and not (box.netns and box.own_loopback):
         endpoint(box, call, "net.bind", address)
     fd = box.duplicate(call, number(number_of))
-    own_call(box, call, fd, lambda: _done(_syscalls.bind(fd, address)))
+    own_call(box, call, fd, lambda: _syscalls.bind(fd, address))
 
 
 def _bind_path(box: Box, call: Call, address: bytes) -> None:
     """A local socket's file. The name that the socket then has is the one given, so the kernel makes the call.
 
-    Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets are
+    Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets
+    are
     only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant.
     """
     found = box.tree.place(call.pid, unix_name(address))
@@ -270,9 +269,10 @@ def _bind_path(box: Box, call: Call, address: bytes) -> None:
         if found.fd >= 0:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         judged = box.judge.judge("write", found.text, box.ids(call).inner)
-        if type(judged) is not int:
-            if box.scribe.deny(box.ids(call).process, "net.bind", {"path": found.text}, judged):  # type: ignore[arg-type]
-                raise refused()
+        if isinstance(judged, Denial) and box.scribe.deny(
+            box.ids(call).process, "net.bind", {"path": found.text}, judged
+        ):
+            raise refused()
         _decide_local(box, call, "net.bind", found.text)
         if box.landlock:
             box.listener.proceed(call)
