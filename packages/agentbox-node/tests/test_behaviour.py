@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import sys
 
 
@@ -161,3 +162,27 @@ def test_patched_functions_look_like_node_s(scene):
         "console.log(fs.readFileSync.name, fs.opendir.length >= 2, typeof fs.realpathSync.native, typeof cp.exec[promisify.custom], code)"
     )
     assert done.stdout.split() == ["readFileSync", "true", "function", "function", "ERR_INVALID_ARG_TYPE"]
+
+
+def test_a_bin_link_of_a_local_package_runs(scene):
+    """A tool of node_modules is started by its link, reads its own package without a rule, and answers on stdio."""
+    package = scene.ws / "node_modules" / "tool"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text('{"name": "tool", "version": "1.0.0", "main": "lib.js", "bin": "cli.js"}')
+    (package / "lib.js").write_text("exports.answer = (line) => ({ tools: [line.trim()] });\n")
+    cli = package / "cli.js"
+    cli.write_text(
+        "#!/usr/bin/env node\nconst { answer } = require('tool');\n"
+        "process.stdin.setEncoding('utf8').on('data', (line) => console.log(JSON.stringify(answer(line))));\n"
+    )
+    cli.chmod(0o755)
+    links = scene.ws / "node_modules" / ".bin"
+    links.mkdir()
+    (links / "tool").symlink_to("../tool/cli.js")
+    (scene.ws / "agentbox.policy").write_text("read: ./data\n")
+    for layers in ("guard", "auto"):
+        done = subprocess.run(
+            [sys.executable, "-m", "agentbox.cli", "run", "--layers", layers, "--", scene.node, "node_modules/.bin/tool"],
+            input="list\n", cwd=scene.ws, env=scene.environ(), capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, '{"tools":["list"]}\n'), done.stderr

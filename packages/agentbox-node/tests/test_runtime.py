@@ -106,6 +106,21 @@ def test_packages_are_readable_unless_the_agent_may_write_them(tmp_path, node_fi
         assert packages not in RUNTIME.recognise(command(node_file, str(agent), write_roots=(root,))).readable
 
 
+def test_the_nearest_package_file_and_the_links_to_the_script_are_readable(tmp_path, node_file):
+    """What Node itself reads and looks at before the script runs, and no package file above the nearest."""
+    for folder in ("", "app", "app/lib"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / "app" / "package.json").write_text("{}")
+    (tmp_path / "app" / "lib" / "cli.js").touch()
+    (tmp_path / "tool").symlink_to("app/lib/cli.js")
+    launch = RUNTIME.recognise(command(node_file, str(tmp_path / "tool"), cwd=str(tmp_path / "app")))
+    assert launch.script == str(tmp_path / "app" / "lib" / "cli.js")
+    assert str(tmp_path / "tool") in launch.readable
+    assert str(tmp_path / "app" / "package.json") in launch.readable
+    assert str(tmp_path / "package.json") not in launch.readable
+
+
 def test_the_guard_takes_it_as_a_runtime():
     """The row has the form of the guard's own runtimes, and its variable names a file of this package."""
     assert (RUNTIME.name, RUNTIME.guarded) == ("node", True)

@@ -31,6 +31,7 @@ SHIM = os.path.join(os.path.dirname(os.path.realpath(__file__)), "js", "shim.cjs
 _NODES = frozenset(("node", "nodejs"))
 _OTHERS = frozenset(("deno", "bun", "bunx"))
 _HEAD = 256  # bytes of a `#!` line that the kernel reads (execve(2))
+_MOST_LINKS = 40  # as the kernel's own limit in one look-up (path_resolution(7))
 _V1_LIMITS = ("soft_limit_in_bytes", "limit_in_bytes")
 _V2_LIMITS = ("memory.max", "memory.high", "cpu.max")
 _DEPTH = 4  # scripts whose interpreter is a script in turn: the kernel allows five levels (execve(2))
@@ -91,9 +92,13 @@ class NodeRuntime:
             arms=not line.ends,
         )
         launch.extra = found.variables
-        launch.readable = _memory_limits() + _packages(
-            os.path.dirname(script) or command.cwd, found.file, command.write_roots
-        )
+        folder = os.path.dirname(script) or command.cwd
+        launch.readable = [
+            *_links(line, command.cwd),
+            *_memory_limits(),
+            *_package_files(folder, command.cwd),
+            *_packages(folder, found.file, command.write_roots),
+        ]
         return launch
 
     def variables(self, hash_seed: int) -> dict[str, str]:
@@ -211,6 +216,34 @@ def _script(line: flags.CommandLine, cwd: str) -> str:
         if os.path.isfile(candidate):
             return os.path.realpath(candidate)
     return ""
+
+
+def _links(line: flags.CommandLine, cwd: str) -> list[str]:
+    """The links that lead to the script, which Node looks at one by one (bin links of npm)."""
+    found: list[str] = []
+    path = os.path.join(cwd, line.program) if line.kind == "script" else ""
+    while os.path.islink(path) and len(found) < _MOST_LINKS:
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        found.append(path)
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return found
+
+
+def _package_files(*folders: str) -> list[str]:
+    """The package.json that each folder belongs to: Node reads it before any module of it (doc/api/packages.md), the
+    one of the working directory for the preload.
+    """
+    found: list[str] = []
+    for folder in folders:
+        while True:
+            path = os.path.join(folder, "package.json")
+            if os.path.isfile(path):
+                found.append(os.path.realpath(path))
+                break
+            if folder == os.path.dirname(folder):
+                break
+            folder = os.path.dirname(folder)
+    return list(dict.fromkeys(found))
 
 
 def _packages(folder: str, node: str, write_roots: Sequence[str]) -> list[str]:
