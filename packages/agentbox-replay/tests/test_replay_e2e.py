@@ -294,6 +294,17 @@ def test_changed_input_file(shop: Workshop) -> None:
     assert any(line.startswith("  at:") and line.endswith("agent.py:3") for line in report)
 
 
+def test_large_files_are_verified(shop: Workshop) -> None:
+    """A file of some size, which is hashed in another way when recorded, replays, and is found changed."""
+    big = shop.folder / "in" / "big"
+    big.write_bytes(bytes(2_000_000))
+    shop.agent('print(len(open("in/big", "rb").read()))')
+    shop.record()
+    assert shop.replay().stdout == "2000000\n"
+    big.write_bytes(bytes(1_999_999))
+    assert any(line.startswith("  cause:    the file changed: recorded sha256") for line in shop.diverges())
+
+
 def test_sdk_reads_are_served_from_the_trace(shop: Workshop) -> None:
     """A file that is read through the SDK is the recorded one, whatever is in the tree now."""
     shop.agent('print(box.read_text("in/a"))')

@@ -394,6 +394,39 @@ def test_a_file_that_the_run_changed_is_named_with_its_snapshot(tape: Tapes) -> 
     assert "            " + line in report
 
 
+def test_what_only_the_kernel_saw_may_happen(tape: Tapes) -> None:
+    """A file access that the kernel's layers alone recorded is no step; a guard may tell of it in the replay, and the
+    file must be the same one.
+    """
+    steps = tape()
+    for content in (b"one", b"two"):
+        steps.writer.append("observe", "fs.read", args=read("/work/big", content), src="kernel")
+    path = steps.effect("clock.now", {}, {"value": 1.0}).seal()
+    for told in ((), (b"one",), (b"two", b"one", b"two")):
+        live = Live(path)
+        for content in told:
+            live.observe("fs.read", read("/work/big", content))
+        live.effect("clock.now", {})
+        assert live.end() == 0
+        assert live.lines == ["replay ok — 1/1 recorded steps matched"]
+    live = Live(path)
+    report = live.ends(lambda: live.observe("fs.read", read("/work/big", b"three")))
+    assert any(line.startswith("  cause:    the file changed: recorded sha256") for line in report)
+
+
+@pytest.mark.parametrize("layers", [["guard"], ["guard", "netns", "seccomp"]])
+def test_native_code_that_the_layers_held_is_told(tape: Tapes, layers: list[str]) -> None:
+    """A module that is refused for want of the recorded run's layers is named with the option that brings them."""
+    live = Live(tape(layers=layers).seal())
+    denial = Denial("code", "module ctypes", "it calls native code")
+    live.session.deny(Event("code.load", {"name": "ctypes"}), denial)
+    line = (
+        "warning: module ctypes is refused here, and was not when the trace was recorded, under the kernel's layers: "
+        "replay with --layers kernel"
+    )
+    assert (line in live.lines) is ("seccomp" in layers)
+
+
 def test_private_folders_are_no_steps(tape: Tapes) -> None:
     """What the agent does in its own TMPDIR and HOME is neither expected nor asked for."""
     live = Live(tape().observe("fs.write", {"path": "$TMPDIR/a1", "flags": "w"}).seal())

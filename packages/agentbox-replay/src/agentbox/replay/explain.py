@@ -75,10 +75,9 @@ def live_access(recording: Recording, live: StepView, expected: int | None) -> D
     return _at(recording, cause, expected, live)
 
 
-def changed_file(recording: Recording, step: int, live: StepView) -> Divergence:
-    """The divergence for a direct read of a file whose content is another one than recorded."""
+def changed_file(recording: Recording, recorded: StepView, step: int, live: StepView) -> Divergence:
+    """The divergence for a direct read of a file whose content is another one than `recorded`, at `step`."""
     path = str(live.args["path"])
-    recorded = recording.view(step)
     detail = f"the file changed: recorded {content(recorded.args)}, now {content(live.args)}"
     if recording.last_write.get(path, -1) > step:
         done = "removed" if recording.states.get(path) == "absent" else "changed"

@@ -34,6 +34,7 @@ class Recording:
         "_file",
         "_outside",
         "_running",
+        "_seen",
         "checkpoint",
         "cursor",
         "denials",
@@ -71,6 +72,7 @@ class Recording:
         self.unservable: dict[str, int] = {}
         self._outside: set[int] = set()
         self._running = 0
+        self._seen: dict[bytes, list[int]] = {}
         self._file = open(path, "rb")
 
     @classmethod
@@ -128,6 +130,15 @@ class Recording:
         except TraceError:
             return value  # the report is worth more than this body
 
+    def seen(self, key: bytes) -> list[StepView]:
+        """File accesses with this key that the kernel's layers alone recorded: they may happen in a replay, or not."""
+        found = []
+        for offset in self._seen.get(key, ()):
+            self._file.seek(offset)
+            entry = self._relocated(parse(self._file.readline(), 0, self.path))
+            found.append(StepView(entry.kind, entry.op, entry.args, lane=entry.lane))
+        return found
+
     @property
     def let_pass(self) -> int:
         """How many different calls were let pass against the policy, under `--observe`."""
@@ -164,7 +175,11 @@ class Recording:
                 self._note_denial(entry)
         elif op == "hook.checkpoint" and isinstance(entry.result, dict):
             self.checkpoint = str(entry.result.get("id") or "")
-        elif entry.src != "kernel" and is_step(kind, op, args):  # what no guard told of cannot be served to one
+        elif entry.src == "kernel":
+            # What no guard told of may not be told of again: native code's acts, and a guard's that came too late.
+            if op.startswith("fs.") and is_step(kind, op, args):
+                self._seen.setdefault(key_of(kind, op, identity(kind, op, args)), []).append(offset)
+        elif is_step(kind, op, args):
             step = len(self.cursor)
             self.cursor.add(entry.lane, key_of(kind, op, identity(kind, op, args)), offset)
             failed = isinstance(entry.result, dict) and "error" in entry.result

@@ -10,7 +10,7 @@ import signal
 from agentbox.guard.session import EndRun
 from agentbox.guard.states import NOT_HASHED
 from agentbox.replay import explain
-from agentbox.replay.describe import StepView, target
+from agentbox.replay.describe import StepView, escape, target
 from agentbox.replay.errors import ReplayError
 from agentbox.replay.identity import SKIPPED_EFFECTS, identity, is_private, is_step, key_of, redacted
 from agentbox.replay.match import Matcher
@@ -114,6 +114,12 @@ class ReplaySession:
                 expected = self._matcher.expected(event.lane)
                 live = self._view("deny", event)
                 self._end(explain.observed(self._recording, live, denial.reason, expected))
+            if event.op == "code.load" and "seccomp" in (self._recording.header.get("layers") or ()):
+                # Where the kernel's layers hold native code as well, the guard has not refused it.
+                self._outcome.warn(
+                    f"{escape(denial.target)} is refused here, and was not when the trace was recorded, under the kernel's "
+                    "layers: replay with --layers kernel"
+                )
             self._denials[event.op, target(event.op, event.args)] = denial.reason
             self._denials[event.op, denial.target] = denial.reason  # the args of a refused SDK call are not resolved
 
@@ -122,13 +128,15 @@ class ReplaySession:
         if not is_step("observe", event.op, event.args):
             return
         self._refuse_live(event)
-        if self._was_let_pass(event):
+        key = self._key("observe", event)
+        if next(self._recording.cursor.with_key(key), None) is None and self._is_known_otherwise(event, key):
             return
         step = self._take("observe", event)
         if event.op == "fs.read":
             recorded = self._recording.entry(step).args
             if explain.content(recorded) != explain.content(event.args):
-                self._end(explain.changed_file(self._recording, step, self._view("observe", event)))
+                view = self._view("observe", event)
+                self._end(explain.changed_file(self._recording, self._recording.view(step), step, view))
 
     def consult(self, event: Event) -> dict[str, Any] | None:
         """An action beyond files: what would go live ends the run before it happens."""
@@ -187,11 +195,22 @@ class ReplaySession:
         elif self._scratch is not None and self._scratch.has_copy:
             self._scratch.write(path, data)
 
-    def _was_let_pass(self, event: Event) -> bool:
-        """A call that the trace only knows as let pass under `--observe`, and the policy allows by now: no step."""
-        if self._recording.refused.get((event.op, target(event.op, event.args))) is not False:
-            return False
-        return next(self._recording.cursor.with_key(self._key("observe", event)), None) is None
+    def _is_known_otherwise(self, event: Event, key: bytes) -> bool:
+        """What is in the trace, and no step: let pass under `--observe` and allowed by now, or seen by the kernel only.
+
+        A file that was so seen must be the same file all the same.
+        """
+        if self._recording.refused.get((event.op, target(event.op, event.args))) is False:
+            return True
+        seen = self._recording.seen(key)
+        if seen and event.op == "fs.read":
+            now = explain.content(event.args)
+            if all(explain.content(view.args) != now for view in seen):
+                expected = self._matcher.expected(event.lane)
+                step = len(self._recording) if expected is None else expected
+                view = self._view("observe", event)
+                self._end(explain.changed_file(self._recording, seen[0], step, view))
+        return bool(seen)
 
     def _key(self, kind: str, event: Event) -> bytes:
         return key_of(kind, event.op, identity(kind, event.op, redacted(event.args, self._redactor)))
