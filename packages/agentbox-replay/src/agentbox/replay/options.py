@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agentbox.guard.runtimes._base import Guest
+    from agentbox.guard.runtimes import Guest
 
 
 class ReplayOptions:

@@ -117,8 +117,8 @@ class ReplaySession:
             if event.op == "code.load" and "seccomp" in (self._recording.header.get("layers") or ()):
                 # Where the kernel's layers hold native code as well, the guard has not refused it.
                 self._outcome.warn(
-                    f"{escape(denial.target)} is refused here, and was not when the trace was recorded, under the kernel's "
-                    "layers: replay with --layers kernel"
+                    f"{escape(denial.target)} is refused here, and was not when the trace was recorded, "
+                    "under the kernel's layers: replay with --layers kernel"
                 )
             self._denials[event.op, target(event.op, event.args)] = denial.reason
             self._denials[event.op, denial.target] = denial.reason  # the args of a refused SDK call are not resolved
