@@ -25,7 +25,7 @@ PUBLIC = {
         *("get", "now", "random", "read_bytes", "read_text", "request", "run", "write_bytes", "write_text"),
     },
     "agentbox.replay": {"Divergence", "Recording", "ReplayError", "ReplayOptions", "ReplaySession", "replay"},
-    "agentbox.node": {"RUNTIME", "NodeError", "NodeUnsupported"},
+    "agentbox.node": {"RUNTIME", "NodeError", "NodeUnguardable", "NodeUnsupported"},
 }
 """A change here is a change for users: it belongs into the changelog."""
 

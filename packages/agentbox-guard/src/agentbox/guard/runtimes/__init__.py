@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agentbox.guard.runtimes._base import Guest as Guest
     from agentbox.guard.runtimes._base import Runtime
 
 RUNTIMES: tuple[Runtime, ...] = (PYTHON, NATIVE)
