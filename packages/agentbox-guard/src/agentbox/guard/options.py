@@ -26,9 +26,8 @@ class RunOptions:
     `policy` is parsed. `argv` is the command (not empty), started in `cwd` (absolute). `trace` is the path of the trace
     as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`;
     `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a
-    guard
-    read. `say` takes one
-    message line, without prefix. `runtimes` are interpreters beyond this package's own, asked first. For replay:
+    guard read. `say` takes one message line, without prefix; `note` takes those that tell of no problem (by default
+    `say` as well). `runtimes` are interpreters beyond this package's own, asked first. For replay:
     `hash_seed` is the recorded PYTHONHASHSEED, `scratch` is entered in the child before exec, `create_roots` false
     leaves missing write roots alone. `environ` defaults to the process's own.
     """
@@ -43,6 +42,7 @@ class RunOptions:
         "hash_seed",
         "layers",
         "mode",
+        "note",
         "policy",
         "read_trace",
         "runtimes",
@@ -59,6 +59,7 @@ class RunOptions:
         cwd: str,
         trace: str,
         say: Callable[[str], None],
+        note: Callable[[str], None] | None = None,
         mode: str = "record",
         layers: str = "auto",
         allow_degraded: Sequence[str] = (),
@@ -75,6 +76,7 @@ class RunOptions:
         self.cwd = cwd
         self.trace = trace
         self.say = say
+        self.note = note or say
         self.mode = mode
         self.layers = layers
         self.allow_degraded = tuple(allow_degraded)

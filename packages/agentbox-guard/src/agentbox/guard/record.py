@@ -126,15 +126,15 @@ class RecordSession:
             args = {"path": "", "sha256": "", "cut": True, "most": MOST_STATES}
             self._writer.append("meta", "fs.state", args=args, src="supervisor")
         head = self._writer.seal(ended.status, duration=ended.duration, signal=ended.signal, failure=ended.failure)
-        say = self._options.say
+        note = self._options.note
         for line in self._denials.lines():
-            say(line)
+            note(line)
         if self._native:
-            say(report.native(self._native))
+            note(report.native(self._native))
         if self.mode == "observe":
-            say(report.OBSERVED)
-        say(f"head {head}")
-        say(report.summary(self._writer.counts, self._options.trace))
+            self._options.say(report.OBSERVED)
+        note(f"head {head}")
+        note(report.summary(self._writer.counts, self._options.trace))
         return ended.status
 
     def _append(

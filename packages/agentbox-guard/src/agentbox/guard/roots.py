@@ -47,7 +47,7 @@ def make(options: RunOptions, folders: list[str]) -> None:
             except OSError as error:
                 raise _cannot(path, error.strerror or str(error)) from error
         if chain:
-            options.say(f"made {_short(chain[0], options.cwd)}, which a write: rule names and which was not there")
+            options.note(f"made {_short(chain[0], options.cwd)}, which a write: rule names and which was not there")
 
 
 def advice(folder: str) -> str:

@@ -79,7 +79,7 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
         run.session = session or RecordSession(options, run.environ)
         if isinstance(run.session, RecordSession):
             for line in notes(run):
-                options.say(f"note: {shown(line)}")
+                options.note(f"note: {shown(line)}")
     except BaseException:
         family.end([], lambda: None)
         raise
@@ -313,7 +313,7 @@ class Service:
         self._wait_for_helpers()
         left = self._family.end(self.loop.pids, lambda: self._listen_until_quiet(0))
         if left:
-            self._run.options.say(f"ended {left} process{'es' if left > 1 else ''} that outlived the agent")
+            self._run.options.note(f"ended {left} process{'es' if left > 1 else ''} that outlived the agent")
         deadline = time.monotonic() + _LAST_JOBS
         while self._jobs.running and time.monotonic() < deadline:
             self.loop.turn(0.05)

@@ -176,7 +176,7 @@ def _make_write_folders(ready: Run, session: Session | None) -> Session | None:
         session = session or RecordSession(options, ready.environ)
         roots.make(options, own)
     for folder in others:
-        options.say(f"note: {roots.advice(folder)}")
+        options.note(f"note: {roots.advice(folder)}")
     return session
 
 

@@ -26,6 +26,7 @@ def run(parsed: Parsed) -> int:
         cwd=os.getcwd(),
         trace=parsed.text("trace"),
         say=output.message,
+        note=_silent if parsed.switch("quiet") else None,
         mode="observe" if parsed.switch("observe") else "record",
         layers=parsed.text("layers"),
         allow_degraded=[name for name in parsed.text("allow_degraded").split(",") if name],
@@ -38,6 +39,10 @@ def run(parsed: Parsed) -> int:
     except TraceError as error:
         # Raised only before the agent starts: a trace that fails later ends the agent, and its status is returned.
         raise CannotCreate(str(error), error.hint) from error
+
+
+def _silent(line: str) -> None:
+    """In place of the notes of a run, under --quiet."""
 
 
 COMMAND = Command(
@@ -59,6 +64,7 @@ COMMAND = Command(
             "--allow-degraded", metavar="NAMES", help="kernel layers that may be missing, separated by commas"
         ),
         Option("--no-read-trace", help="leave out what programs without a guard read"),
+        Option("-q", "--quiet", help="say nothing but what went wrong: no summary, head or denials at the end"),
         Option("--checkpoint", help="take a snapback snapshot right before the first change"),
     ),
     takes_command=True,
