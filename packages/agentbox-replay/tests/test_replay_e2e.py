@@ -250,6 +250,23 @@ def test_missing_write_folders_are_made_only_in_the_copy(shop: Workshop) -> None
 
 
 @needs_scratch
+def test_folders_that_a_run_does_not_make_are_not_in_the_copy_either(shop: Workshop) -> None:
+    """A write root outside of the working directory and the home is left to the user, so a write below it fails again."""
+    outside = shop.folder.parent / "outside"
+    outside.mkdir()
+    shop.agent(
+        f"""
+        try: open("{outside}/deep/file", "w")
+        except FileNotFoundError: print("not there")
+        """,
+        policy=f"{POLICY}write: {outside}/deep\n",
+    )
+    output = shop.record()
+    assert output == "not there\n"
+    assert shop.replay().stdout == output
+
+
+@needs_scratch
 @pytest.mark.skipif(
     "private" not in Event.__slots__, reason="this supervisor keeps the content of SDK writes to itself"
 )

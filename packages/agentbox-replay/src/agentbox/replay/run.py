@@ -94,7 +94,7 @@ class _Stage:
         prestate = self._recording.prestate
         try:
             covers = plan_covers(_roots(prestate, policy))
-            make = [folder for folder in policy.write_folders() if is_under(folder, covers)]
+            make = [folder for folder in policy.made_folders() if is_under(folder, covers)]
             scratch = Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended)
         except ScratchUnavailable as error:
             if prestate.direct:
