@@ -15,7 +15,7 @@ from agentbox.guard.python import bootstrap, events, facades
 
 FOLDER = pathlib.Path(agentbox.guard.python.__file__).parent
 FOLDERS = {"events/": events.MODULES, "facades/": facades.MODULES}
-MODULES = ["wire", "resolve", "digest"]
+MODULES = ["wire", "resolve", "digest", "../kernel/protected"]
 for entry in bootstrap.SEALED_MODULES:
     MODULES += [entry + module for module in FOLDERS[entry]] if entry in FOLDERS else [entry]
 PATH_FORM = pathlib.Path(agentbox.policy.forms.path.__file__)

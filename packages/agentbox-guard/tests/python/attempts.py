@@ -405,6 +405,40 @@ def write_policy() -> str:
     return "widened it"
 
 
+def write_git_hook() -> str:
+    """What git runs, in a repository inside the write root."""
+    os.makedirs("out/repo/.git/hooks")
+    with open("out/repo/.git/hooks/pre-commit", "w"):
+        return "made it"
+
+
+def write_shell_startup() -> str:
+    """What a shell runs when its home is this folder, in other letter case."""
+    with open("out/.BashRC", "w"):
+        return "made it"
+
+
+def write_agent_settings() -> str:
+    """What other agents obey, moved into place."""
+    os.makedirs("out/project")
+    with open("out/project/plain.json", "w"):
+        pass
+    os.rename("out/project/plain.json", "out/project/.mcp.json")
+    return "made it"
+
+
+def write_editor_task_by_sdk() -> str:
+    """The same by a call that the supervisor performs; bare, by plain code."""
+    os.makedirs("out/work/.vscode", exist_ok=True)
+    if "AGENTBOX_CHANNEL" not in os.environ:
+        with open("out/work/.vscode/tasks.json", "w"):
+            return "made it"
+    import agentbox.client as box
+
+    box.write_text("out/work/.vscode/tasks.json", "{}")
+    return "made it"
+
+
 def write_stdlib() -> str:
     path = os.path.dirname(os.__file__) + "/agentbox_attempt.py"
     with open(path, "w"):

@@ -13,6 +13,7 @@ from agentbox.guard.decisions import Desk, denial_of, proc_exec
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.session import Denial
+from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class RunServices:
         if within(path, list(desk.private.values())) or (key == "read" and within(path, desk.readable)):
             return None
         decision = desk.policy.decide(key, path)
-        return None if decision.allowed else denial_of(decision, key)
+        if not decision.allowed:
+            return denial_of(decision, key)
+        reason = desk.protection.reason(path) if key == "write" else ""
+        return Denial(key, path, reason, fix=path_fix(key, path, desk.cwd) or None) if reason else None
 
     def check_host(self, host: str, port: int) -> Denial | None:
         decision = self._desk.policy.decide("net", host, port)

@@ -75,7 +75,11 @@ def members(
         "env": dict(run.variables),
         "never": never_passed_names(),
     }
-    if run.layers:
+    if not run.layers:
+        from agentbox.guard.kernel.protect import Protection
+
+        message["protected"] = Protection(options.policy, tuple(run.rundir.private.values())).tuples()
+    else:
         from agentbox.guard.kernel import grounds
 
         grounds.widen(message, options, how, run.environ.get("PATH", ""), run.layers)
@@ -84,7 +88,7 @@ def members(
 
 WELCOME = (
     "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "never",
-    "contained",
+    "protected", "contained",
 )  # fmt: skip
 """The members that a guard is sent."""
 

@@ -6,6 +6,7 @@ import errno
 import os
 
 from agentbox.guard.errors import ProtocolError
+from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -68,6 +69,7 @@ class Desk:
         "names",
         "policy",
         "private",
+        "protection",
         "readable",
         "runtimes",
         "sealed",
@@ -95,6 +97,7 @@ class Desk:
         self.cwd = cwd
         self.environ = environ
         self.private = private
+        self.protection = Protection(policy, tuple(private.values()))
         self.channel = channel
         self.hidden = hidden
         self.sealed = sealed

@@ -45,7 +45,7 @@ class Protection:
 
     def tuples(self) -> dict[str, Any]:
         """The keyword arguments of `protected.reason_for`, which decides the same inside a guard; globs do not lift."""
-        return {"roots": self._roots, "exempt": self._exempt}
+        return {"lifting": self._roots, "exempt": self._exempt}
 
     def reason(self, path: str) -> str:
         """Why the resolved `path` may not be opened for writing, made, replaced, changed or removed; "" if nothing is

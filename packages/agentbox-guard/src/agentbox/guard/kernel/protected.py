@@ -1,6 +1,6 @@
-"""Sealed style: which paths inside write roots are protected by themselves, from names alone. Plain data in, text out.
+"""Sealed: which paths inside write roots are protected by themselves, from names alone. Plain data in, text out.
 
-It may run inside the agent as well as in the supervisor (docs/reference/architecture.md, "Sealed code"): no function
+It runs inside the agent as well as in the supervisor (docs/reference/architecture.md, "Sealed code"): no function
 reads a global, a builtin or a cell, and the only call to the system is `lstat`.
 """
 # mypy: disable-error-code="no-untyped-def, no-any-return"
@@ -82,8 +82,8 @@ def place_of(
     beyond: int = 0,
     *,
     folded=folded,
-    folders=FOLDERS,
-    files=FILES,
+    start_folders=FOLDERS,
+    start_files=FILES,
     under_config=UNDER_CONFIG,
     vendored=VENDORED,
     is_repository=is_repository,
@@ -112,7 +112,7 @@ def place_of(
             module = True
         elif at <= beyond:
             pass
-        elif part in folders and not foreign:
+        elif part in start_folders and not foreign:
             return (at, folder)
         elif part == ".config" and parts[at + 1] in under_config and at + 1 < last:
             return (at + 1, folder)
@@ -123,7 +123,7 @@ def place_of(
     name = parts[last]
     if last <= beyond:
         return (0, "")
-    if name in files and not foreign:
+    if name in start_files and not foreign:
         return (last, file)
     if name == ".gitconfig" or (name == "config" and parts[last - 2 : last] == [".config", "git"]):
         return (last, config)
@@ -147,15 +147,15 @@ def is_lifted(path: str, index: int, roots: Any, globs: Any, *, folded=folded, l
     return False
 
 
-def reason_for(path: str, *, roots=(), exempt=(), place_of=place_of, is_lifted=is_lifted, builtin=BUILTIN) -> str:
+def reason_for(path: str, *, lifting=(), exempt=(), place_of=place_of, is_lifted=is_lifted, builtin=BUILTIN) -> str:
     """Why the resolved `path` may not be written, made, replaced, linked or removed although a rule covers it; or "".
 
-    `roots` as for `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own.
+    `lifting` as `roots` of `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own.
     """
     for tree in exempt:
         if path.startswith(tree):
             return ""
     index, why = place_of(path)
-    while index and is_lifted(path, index, roots, ()):
+    while index and is_lifted(path, index, lifting, ()):
         index, why = place_of(path, index)
     return why + builtin if index else ""

@@ -48,6 +48,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         run(here + "/digest.py", vault)
         space |= {name: vault[name] for name in ("hasher", "digest", "descriptor_pid")}
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
+        run(posix_dir(here) + "/kernel/protected.py", space)
         events = run_sealed(here, space)
     finally:
         sys.dont_write_bytecode = writes
@@ -208,6 +209,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Li
         "ancestors": frozenset(ancestors),
         "standard": tuple(path + "/" for path in library if path.endswith("/lib-dynload")),
         "streams": streams(),
+        **protection(welcome.get("protected")),
         "library": tuple(path + "/" for path in library + own),
         "required": tuple(welcome["env"].items()),
         "never": (frozenset(welcome["never"]["names"]), tuple(welcome["never"]["prefixes"])),
@@ -215,6 +217,14 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Li
         "hello": space["HELLO"],
         "link": link,
     }
+
+
+def protection(protected: Any) -> dict[str, Any]:
+    """The settings of the built-in protection inside write roots, which kernel layers hold where there are any."""
+    if not protected:
+        return {}
+    lifting = tuple((root, parts) for root, parts in protected["lifting"])
+    return {"protecting": True, "lifting": lifting, "exempt": tuple(protected["exempt"])}
 
 
 def streams() -> tuple[frozenset[str], frozenset[str]]:

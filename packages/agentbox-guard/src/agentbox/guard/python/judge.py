@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.kernel.protected import reason_for
     from agentbox.guard.python.report import Refusal, refuse, witness
     from agentbox.guard.python.resolve import exact_text, of_descriptor, resolve
     from agentbox.policy.forms.path import path_decide, path_fix, path_reason
@@ -55,6 +56,8 @@ def judge_file(
     getpid=getpid,
     path_decide=path_decide,
     path_reason=path_reason,
+    protecting=False,
+    reason_for=reason_for,
 ) -> int | str:
     """0: allowed and not recorded, 1: allowed and recorded, or the reason of a denial.
 
@@ -81,9 +84,9 @@ def judge_file(
             return foreign_reason
         elif access == "read" or path.rpartition("/")[0].endswith("/fd") or rest == "comm":
             return 0  # a descriptor that leads to no file (a pipe, a socket) is the process's own already
-    if path_decide(access, path, rules) >= 0:
-        return 1
-    return path_reason(access, path, rules)
+    if path_decide(access, path, rules) < 0:
+        return path_reason(access, path, rules)
+    return (reason_for(path) or 1) if protecting and access == "write" else 1
 
 
 def reject(
