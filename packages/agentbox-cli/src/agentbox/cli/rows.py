@@ -107,6 +107,10 @@ def _load(op: str, args: dict[str, Any]) -> str:
     return str(args["path"] if "path" in args else args["name"])
 
 
+def _checkpoint(op: str, args: dict[str, Any]) -> str:
+    return str(args["tool"])
+
+
 def _signal(op: str, args: dict[str, Any]) -> str:
     number = args["target"]
     whom = f"process {number}" if number > 0 else f"process group {-number}" if number else "its process group"
@@ -135,6 +139,6 @@ _ABOUT = {
     "run.end": _end,
     "code.load": _load,
     "proc.signal": _signal,
-    "hook.checkpoint": lambda op, args: str(args["tool"]),
+    "hook.checkpoint": _checkpoint,
 }
 """Operations whose members say more than the target that all others have."""
