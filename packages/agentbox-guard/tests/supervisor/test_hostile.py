@@ -10,7 +10,6 @@ import time
 import pytest
 
 ACTS = """
-import json
 import os
 channel = os.environ["AGENTBOX_CHANNEL"]
 folder = os.path.dirname(channel)
@@ -161,12 +160,16 @@ def test_a_signal_ends_the_closing_work(sandbox, number):
 ABSURD = [
     {"t": "event", "op": "fs.write", "args": {"path": "/tmp/a\0b", "to": "\0"}},
     {"t": "event", "op": "fs.write", "args": {"path": "HERE/\ud800", "sha256": ["\udfff"]}},
+    *({"t": "event", "op": "fs.read", "args": {"path": path}}
+      for path in ("\0", "/\0", "/\ud800", 7, None, "", "x", ["/"], "/proc/kmsg", "/dev/zero", "/etc/shadow", "HERE/")),
     {"t": "event", "op": "fs.rename", "args": {"path": 1, "to": []}, "thread": -(10**30), "task": 10**40, "site": "\ud800"},
     {"t": "deny", "op": "fs.read", "args": {"path": "\0"}, "key": "\ud800", "target": "\ud800\0", "reason": "\0",
      "rule": None, "fix": "\ud800", "enforced": True},
     *({"t": "ask", "op": "proc.exec", "args": {"file": "echo", "argv": ["echo"], "cwd": "/", "env_ok": True, **more}}
       for more in ({"file": "\0"}, {"file": "/\ud800"}, {"argv": ["\ud800"]}, {"argv": ["a\0"]}, {"argv": []},
                    {"cwd": "\0"}, {"cwd": "\ud800"}, {"path": "\0:\ud800"}, {"file": "python3", "argv": [""]},
+                   {"file": sys.executable, "argv": ["a\0/b"]}, {"file": sys.executable, "argv": ["p"], "path": "\0"},
+                   {"file": sys.executable, "cwd": "\ud800", "argv": ["./p"]}, {"file": sys.executable, "argv": []},
                    {"file": "/usr/bin/env", "argv": ["env", "\ud800"]}, {"file": "x/" * 3000}, {"file": ""})),
     *({"t": "ask", "op": "net.resolve", "args": {"host": host, "port": port, "family": "any"}}
       for host in ("\0", "\ud800", "a\0.example", "x" * 70000, "a." * 2000, "\u2100", "xn--\u00fc", "") for port in (0, -5, 10**30)),
@@ -200,8 +203,8 @@ ABSURD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["record", "observe"])
-def test_absurd_values_are_answered(sandbox, mode):
+@pytest.mark.parametrize(("mode", "layers"), [("record", "guard"), ("record", "auto"), ("observe", "guard")])
+def test_absurd_values_are_answered(sandbox, mode, layers):
     """NUL, lone surrogates and values without sense in any argument: an answer or a line of the trace, and the run goes
     on to its seal."""
     (sandbox.folder / "absurd.json").write_text(json.dumps(ABSURD).replace("HERE", str(sandbox.folder)))
@@ -217,13 +220,20 @@ def test_absurd_values_are_answered(sandbox, mode):
         """,
         policy="read: /\nwrite: .\nexec: *\nnet: *\nnet: 127.0.0.1\n",
         mode=mode,
+        layers=layers,
     )
     assert done.out == "all answered\n", done.err[-3000:]
     assert done.status == 0 and done.trace[-1]["op"] == "run.end" and "internal" not in done.err
 
 
 @pytest.mark.parametrize(
-    "args", ['{"path":1e999}', '{"size":-1e999}', '{"a":' * 3000 + "1" + "}" * 3000, "{" + '"a":' + "[" * 900 + "]" * 900 + "}"]
+    "args",
+    [
+        '{"path":1e999}',
+        '{"size":-1e999}',
+        '{"a":' * 3000 + "1" + "}" * 3000,
+        "{" + '"a":' + "[" * 900 + "]" * 900 + "}",
+    ],
 )
 @pytest.mark.parametrize("kind", ["event", "call"])
 def test_numbers_and_depths_that_no_trace_can_hold_end_the_run(sandbox, kind, args):

@@ -19,6 +19,8 @@ VERSION = 1
 ONE_WAY_LIMIT = 32 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 """Longest `event`, `deny`, `armed` and longest `ask`, `call`, in bytes (spec, Transport 4)."""
+DEPTH_LIMIT = 64
+"""Objects and lists within each other in one line (spec, Transport 4)."""
 
 ANNOUNCED = frozenset({
     "fs.read", "fs.write", "fs.list", "fs.mkdir", "fs.rmdir", "fs.remove", "fs.truncate", "fs.chmod", "fs.chown",
@@ -55,13 +57,20 @@ def _refuse_type(value: object) -> Never:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
 class _Context:
     """What the C scanner of the `json` package reads its options from (CPython Lib/json/decoder.py, 3.11 to 3.14)."""
 
     strict = True
     object_hook = None
     object_pairs_hook = None
-    parse_float = float
+    parse_float = staticmethod(_finite)
     parse_int = int
     parse_constant = staticmethod(_refuse_constant)
     memo: ClassVar[dict[str, str]] = {}
@@ -79,6 +88,8 @@ def parse(line: bytes) -> dict[str, Any]:
         found, end = _scan(text, 0)
         if end != len(text):
             raise ValueError("something follows it")
+        if line.count(b"{") + line.count(b"[") > DEPTH_LIMIT:
+            _check_depth(found)
     except (ValueError, RecursionError, StopIteration) as error:
         raise ProtocolError(f"channel: got {_shown(line)}, expected a JSON object: {error}") from None
     kind = found.get("t") if type(found) is dict else None
@@ -95,6 +106,21 @@ def parse(line: bytes) -> dict[str, Any]:
         raise ProtocolError(f"channel: {kind}: got a line of {len(line)} bytes, expected at most {ONE_WAY_LIMIT}")
     _check_names(found, kind)
     return dict(found)
+
+
+def _check_depth(found: Any) -> None:
+    """Raise `ValueError` for what is nested deeper than `DEPTH_LIMIT`: whoever walks it later would run out of stack."""
+    level = [found]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if type(value) is dict else value)
+            if type(inner) in (dict, list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEPTH_LIMIT} deep")
 
 
 def _check_names(found: dict[str, Any], kind: str) -> None:

@@ -15,7 +15,10 @@ from agentbox.guard import channel
 from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
 from agentbox.guard.decisions import DECIDERS, Verdict, denial_text
 from agentbox.guard.errors import ProtocolError
+from agentbox.guard.paths import is_name, within
 from agentbox.guard.session import Denial, Event
+from agentbox.guard.states import LARGEST
+from agentbox.policy.forms.path import path_decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _HASH_HERE = 1024 * 1024
 """Bytes up to which an announced file is hashed in the loop, at most a millisecond."""
+_MADE_UP = ("/dev", "/proc", "/sys")
 _PATHS = ("path", "to", "file", "cwd")
 _LONGEST, _MOST_WORDS = 4096, 64
 _PLAIN_WELCOME = channel.welcome("sdk", {})
@@ -130,17 +134,28 @@ class Dispatcher:
         """
         if "sha256" in event.args or "absent" in event.args:
             return True
+        path = event.private["_path"]
+        if not self._is_readable(path):
+            return False
         try:
-            path = f"/proc/{event.pid}/root{event.private['_path']}"
-            info = os.stat(path)
+            path = f"/proc/{event.pid}/root{path}"
+            info = os.lstat(path)
             if stat.S_ISREG(info.st_mode):
-                if info.st_size > _HASH_HERE and not asked:
-                    return False
+                if info.st_size > (LARGEST if asked else _HASH_HERE):
+                    return asked
                 event.args["sha256"] = self._desk.hashes.file(path)
                 event.args["size"] = info.st_size
         except OSError:
             return False  # nothing that the agent could read either
         return True
+
+    def _is_readable(self, path: Any) -> bool:
+        """Whether the agent may read what it announces: else nothing is opened for its mere claim. What the kernel
+        makes up (/proc/kmsg) may have no end, and is hashed where it is opened."""
+        if type(path) is not str or not path.startswith("/") or not is_name(path) or within(path, _MADE_UP):
+            return False
+        desk = self._desk
+        return path_decide("read", path, desk.policy.paths) >= 0 or within(path, list(desk.private.values()))
 
     def begin(self) -> None:
         """Start the session, once: after the first welcome, which it would delay, and before anything is recorded."""

@@ -7,6 +7,9 @@ import stat
 
 _MOST = 4096  # entries; a run that starts more programs than this hashes some twice
 
+_CHUNK = 256 * 1024
+_MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, and one that is written to has no end
+
 
 class Hashes:
     """May be used from any thread: a race costs a second hash, never a wrong one."""
@@ -26,7 +29,11 @@ class Hashes:
             known = self._known.get(before)
             if known is not None:
                 return known
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found, left = hashlib.sha256(), before[2] + _MOST_GROWTH
+            while left > 0 and (data := os.read(file.fileno(), _CHUNK)):  # not readinto(): /proc may have nothing yet
+                found.update(data)
+                left -= len(data)
+            digest = found.hexdigest()
             if _identity(file.fileno()) == before:
                 if len(self._known) >= _MOST:
                     self._known.clear()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 10
 """Different denials that are named at the end; the trace has them all."""
+LONGEST_LINE = 4096
+"""Characters; what is longer is no rule that anybody could paste."""
 OBSERVING = "OBSERVE MODE: nothing is enforced; what the policy would deny is recorded and let pass"
 OBSERVED = "OBSERVE MODE: nothing was enforced; run without --observe to enforce the policy"
 
@@ -41,8 +43,8 @@ class Denials:
         for (key, target), (count, reason, fix, enforced) in self._seen.items():
             verb = "denied" if enforced else "would deny"
             times = f" ({count} times)" if count != 1 else ""
-            way = f"; to allow it: {fix}" if fix else ""
-            yield f"{verb} {key} {shown(target)}{times}: {reason}{way}"
+            way = f"; to allow it: {shown(str(fix), LONGEST_LINE)}" if fix else ""
+            yield f"{verb} {shown(key)} {shown(target)}{times}: {shown(str(reason), LONGEST_LINE)}{way}"
         if self._left_out:
             yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
 
@@ -69,7 +71,7 @@ def summary(counts: Mapping[str, int], trace: str) -> str:
     return f"recorded {effects} effects, {observations} observations, {denials} denials -> {shown(trace)}"
 
 
-def shown(text: str) -> str:
-    """Text of the agent's choice as one printable line of bounded length."""
+def shown(text: str, most: int = 200) -> str:
+    """Text of the agent's choice as one printable line of at most `most` characters."""
     text = text if text.isprintable() else ascii(text)[1:-1]
-    return text if len(text) <= 200 else text[:197] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."

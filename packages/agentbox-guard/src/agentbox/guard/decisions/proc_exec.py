@@ -12,7 +12,7 @@ from agentbox.guard.context import show_path
 from agentbox.guard.decisions._base import Desk, Verdict, denial_of, executable, member, rule_text, texts
 from agentbox.guard.errors import GuardError
 from agentbox.guard.launch import find_command
-from agentbox.guard.paths import resolve, within
+from agentbox.guard.paths import is_name, resolve, within
 from agentbox.guard.runtimes import _flags
 from agentbox.guard.runtimes.python import hops, interpreter
 from agentbox.guard.session import Denial
@@ -46,6 +46,8 @@ def decide(
 ) -> Verdict:
     """Decide a start; the verdict's args are those of `proc.exec` without `sha256`, plus `_file` (resolved)."""
     cwd = os.path.join(desk.cwd, cwd)
+    if not all(is_name(word) for word in (file, cwd, path or "", *argv)):
+        return _missing(file, argv, cwd, desk, errno.EINVAL)
     try:
         written = file if "/" in file else find_command(file, cwd, desk.environ.get("PATH", ""))
         written = os.path.join(cwd, written)

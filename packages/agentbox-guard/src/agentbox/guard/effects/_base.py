@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.context import EffectUsage
+from agentbox.guard.paths import is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def text(args: Args, name: str, op: str) -> str:
 
 def path(args: Args, name: str, op: str, cwd: str) -> str:
     """The member `name` as a path, absolute but otherwise as it was written."""
-    return os.path.join(cwd, text(args, name, op))
+    value = text(args, name, op)
+    if not is_name(value):
+        raise EffectUsage(f"{op}: {name}: got {shown(value)}, expected a name that the system can take")
+    return os.path.join(cwd, value)
 
 
 def seconds(args: Args, name: str, op: str) -> float | None:

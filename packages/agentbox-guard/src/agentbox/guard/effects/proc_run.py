@@ -10,6 +10,7 @@ import os
 
 from agentbox.guard.context import EffectUsage
 from agentbox.guard.effects import _base
+from agentbox.guard.paths import is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class ProcRun:
 
 def _argv(value: object) -> list[str]:
     """The argument list, checked; the program's name must not be empty."""
-    if type(value) is list and value and value[0] and all(type(word) is str and "\0" not in word for word in value):
+    if type(value) is list and value and value[0] and all(type(word) is str and is_name(word) for word in value):
         return value
-    raise EffectUsage(f"proc.run: argv: got {_base.shown(value)}, expected a list of texts, the program first")
+    raise EffectUsage(
+        f"proc.run: argv: got {_base.shown(value)}, expected a list of texts that a program can be given, itself first"
+    )

@@ -80,15 +80,21 @@ def assemble(rows: Sequence[Row], arch: int, numbers: dict[str, int], last: int)
     ]
     for call in dict.fromkeys(row.call for row in rows):
         if call in numbers:
-            block = _block([row for row in rows if row.call == call])
-            if len(block) > 255:
-                raise ValueError(f"filter: {call}: got {len(block)} instructions, expected at most 255")
+            own = [row for row in rows if row.call == call]
+            size = sum(_size(row) for row in own) + 1
+            if size > 255:
+                raise ValueError(f"filter: {call}: got {size} instructions, expected at most 255")
+            block = _block(own)
             code.append(_code(_EQUAL, numbers[call], 0, len(block)))
             code += block
     code.append(_code(_RETURN, ALLOW))
     if len(code) > MOST:
         raise ValueError(f"filter: got {len(code)} instructions, expected at most {MOST}")
     return b"".join(code), len(code)
+
+
+def _size(row: Row) -> int:
+    return sum(len(_test(test)) for test in row.tests) + 1
 
 
 def _block(rows: Sequence[Row]) -> list[bytes]:

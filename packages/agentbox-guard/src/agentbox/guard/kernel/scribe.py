@@ -20,6 +20,7 @@ MOST_ANNOUNCED = 512
 """Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
 _MOST_KNOWN = 20_000
 _NAMES = ("path", "to", "file", "cwd")
+_OBJECTS = ("path", "to", "sha256")
 
 
 class Announced:
@@ -64,7 +65,8 @@ def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
         return op, args.get("file"), *args.get("argv", ())
     if op.startswith("net."):
         return op, args.get("address", args.get("path")), args.get("port")
-    return op, args.get("path"), args.get("to"), args.get("sha256")
+    # An announcement may hold anything; what is no text is no act that the kernel shows.
+    return op, *(value if type(value) is str or value is None else repr(value) for value in map(args.get, _OBJECTS))
 
 
 class Scribe:

@@ -1,0 +1,142 @@
+"""The filter, run by an interpreter of classic BPF: what each call of each machine is answered with."""
+
+import errno
+import struct
+
+import pytest
+
+from agentbox.guard.kernel import bpf, callnumbers, rows
+from agentbox.guard.kernel.traps import TRAPS
+
+MACHINES = callnumbers.MACHINES
+KILL = 0
+
+
+def answer(program, number, arguments=(), arch=None):
+    """What the kernel would do: <linux/filter.h>, the instructions that the assembler uses."""
+    words = [argument & (1 << 64) - 1 for argument in arguments] + [0] * (6 - len(arguments))
+    data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *words)
+    at, register = 0, 0
+    code = list(struct.iter_unpack("<HBBI", program))
+    while True:
+        kind, true, false, value = code[at]
+        at += 1
+        if kind == 0x20:
+            (register,) = struct.unpack_from("<I", data, value)
+        elif kind == 0x54:
+            register &= value
+        elif kind in (0x15, 0x25, 0x35):
+            holds = {0x15: register == value, 0x25: register > value, 0x35: register >= value}[kind]
+            at += true if holds else false
+        elif kind == 0x06:
+            return value
+        else:
+            raise AssertionError(f"unknown instruction {kind:#x}")
+
+
+class Filter:
+    def __init__(self, machine, **spaces):
+        self.numbers = callnumbers.table(machine)
+        self.arch = callnumbers.AUDIT_ARCH[machine]
+        made = rows.rows(**{"netns": True, "pidns": True, "ipcns": True, **spaces})
+        self.program, self.count = bpf.assemble(made, self.arch, self.numbers, callnumbers.LAST)
+
+    def __call__(self, name, *arguments):
+        return answer(self.program, self.numbers[name], arguments, self.arch)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_refused_and_what_is_decided_is_handed_over(machine):
+    """Each call that has a fixed answer or a decision reaches the supervisor, and everything ordinary does not."""
+    found = Filter(machine)
+    for name in ("openat", "execve", "connect", "bind", "renameat", "unlinkat", "sendmsg", "io_uring_setup", "ptrace"):
+        assert found(name) == bpf.NOTIFY, name
+    for name in ("tgkill", "listen", "shmget", "mq_open", "tkill"):
+        assert found(name) == bpf.ALLOW, name
+    assert found("clone3") == bpf.ERRNO | errno.ENOSYS
+    assert answer(found.program, callnumbers.LAST + 1, (), found.arch) == bpf.ERRNO | errno.ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_foreign_architecture_never_reaches_a_row(machine):
+    """Numbers of i386 and of x32 mean other calls: the supervisor refuses them whatever they are."""
+    found = Filter(machine)
+    for number in (0, 1, found.numbers["clone"], 400):
+        assert answer(found.program, number, (), 0x40000003) == bpf.NOTIFY
+    assert answer(found.program, 0x40000000 | 1, (), found.arch) == bpf.NOTIFY
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_terminal_input_is_refused_also_with_high_bits(machine):
+    """The kernel looks at the low half of an ioctl's request only, and so does the filter."""
+    found = Filter(machine)
+    for request in (0x5412, 0x541C, 0x40086602):
+        assert found("ioctl", 0, request) == found("ioctl", 0, request | 1 << 32) == bpf.NOTIFY
+    assert found("ioctl", 0, 0x5413) == bpf.ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sockets_are_of_three_families_and_two_kinds(machine):
+    """TCP, UDP and local sockets pass, flags and all; local datagram sockets are noted; the rest is refused."""
+    found = Filter(machine)
+    nonblocking = 0o4000
+    for arguments in ((2, 1, 0), (2, 1 | nonblocking, 6), (10, 2, 17), (1, 1, 0), (1, 5, 0), (16, 3, 0)):
+        assert found("socket", *arguments) == bpf.ALLOW, arguments
+    for arguments in ((17, 3, 0), (38, 5, 0), (40, 1, 0), (2, 3, 1), (2, 1, 262), (2, 5, 132), (16, 3, 15), (1, 2, 0)):
+        assert found("socket", *arguments) == bpf.NOTIFY, arguments
+    assert found("socketpair", 1, 1, 0) == bpf.ALLOW and found("socketpair", 2, 1, 0) == bpf.NOTIFY
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sends_with_an_address_or_fast_open_are_handed_over(machine):
+    """A pointer is one in either half; a send without one, on a connected socket, costs nothing."""
+    found = Filter(machine)
+    assert found("sendto", 3, 0x1000, 5, 0, 0, 0) == bpf.ALLOW
+    for arguments in ((3, 0x1000, 5, 0, 0x10, 16), (3, 0x1000, 5, 0, 1 << 40, 16), (3, 0x1000, 5, 0x20000000, 0, 0)):
+        assert found("sendto", *arguments) == bpf.NOTIFY
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_namespaces_are_refused_and_threads_are_not(machine):
+    """clone and unshare with a namespace's flag; forks, threads and vforks pass."""
+    found = Filter(machine)
+    for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert found("clone", flag | 17) == found("unshare", flag) == bpf.NOTIFY
+    assert found("unshare", 0x80) == bpf.NOTIFY  # CLONE_NEWTIME
+    for flags in (17, 0x3D0F00, 0x4111):
+        assert found("clone", flags) == bpf.ALLOW
+    assert found("unshare", 0x200) == bpf.ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_signals_to_groups_are_handed_over_and_others_without_a_namespace(machine):
+    """The caller's group holds the supervisor; without a process namespace any number may be somebody else's."""
+    found, alone = Filter(machine), Filter(machine, netns=False, pidns=False, ipcns=False)
+    assert found("kill", 0, 9) == found("kill", -1, 9) == found("kill", -77, 9) == bpf.NOTIFY
+    assert found("kill", 77, 9) == bpf.ALLOW
+    for name in ("kill", "tgkill", "pidfd_send_signal", "listen", "shmget"):
+        assert alone(name, 77, 9) == bpf.NOTIFY, name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_references_to_files_are_left_to_the_kernel(machine):
+    """O_PATH gives no access; the flag is a register's, so that it cannot change after it was looked at."""
+    found = Filter(machine)
+    assert found("openat", 0, 0, 0o10000000) == bpf.ALLOW
+    assert found("openat", 0, 0, 0o2000000) == bpf.NOTIFY
+    assert found("openat2", 0, 0, 0, 24) == bpf.NOTIFY
+
+
+def test_every_call_that_is_handed_over_has_a_trap():
+    """A call without a handler would be answered as one of a foreign architecture; a row without a number would be dead."""
+    for spaces in (True, False):
+        for row in rows.rows(netns=spaces, pidns=spaces, ipcns=spaces, listen=True):
+            assert row.call in callnumbers.NUMBERS
+            assert row.action != bpf.NOTIFY or row.call in TRAPS, row.call
+
+
+def test_a_program_that_the_kernel_would_not_take_is_an_error():
+    """Jumps reach 255 instructions at most."""
+    wide = bpf.Row("openat", bpf.NOTIFY, bpf.Test(0, range(300)))
+    with pytest.raises(ValueError, match="filter: openat: got 303 instructions, expected at most 255"):
+        bpf.assemble([wide], 1, {"openat": 1}, 9)
