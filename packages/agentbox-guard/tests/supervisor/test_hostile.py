@@ -162,7 +162,8 @@ ABSURD = [
     {"t": "event", "op": "fs.write", "args": {"path": "HERE/\ud800", "sha256": ["\udfff"]}},
     *({"t": "event", "op": "fs.read", "args": {"path": path}}
       for path in ("\0", "/\0", "/\ud800", 7, None, "", "x", ["/"], "/proc/kmsg", "/dev/zero", "/etc/shadow", "HERE/")),
-    {"t": "event", "op": "fs.rename", "args": {"path": 1, "to": []}, "thread": -(10**30), "task": 10**40, "site": "\ud800"},
+    {"t": "event", "op": "fs.rename", "args": {"path": 1, "to": []}, "thread": -(10**30),
+     "task": 10**40, "site": "\ud800"},
     {"t": "deny", "op": "fs.read", "args": {"path": "\0"}, "key": "\ud800", "target": "\ud800\0", "reason": "\0",
      "rule": None, "fix": "\ud800", "enforced": True},
     *({"t": "ask", "op": "proc.exec", "args": {"file": "echo", "argv": ["echo"], "cwd": "/", "env_ok": True, **more}}
@@ -172,12 +173,14 @@ ABSURD = [
                    {"file": sys.executable, "cwd": "\ud800", "argv": ["./p"]}, {"file": sys.executable, "argv": []},
                    {"file": "/usr/bin/env", "argv": ["env", "\ud800"]}, {"file": "x/" * 3000}, {"file": ""})),
     *({"t": "ask", "op": "net.resolve", "args": {"host": host, "port": port, "family": "any"}}
-      for host in ("\0", "\ud800", "a\0.example", "x" * 70000, "a." * 2000, "\u2100", "xn--\u00fc", "") for port in (0, -5, 10**30)),
+      for host in ("\0", "\ud800", "a\0.example", "x" * 70000, "a." * 2000, "\u2100", "xn--\u00fc", "")
+      for port in (0, -5, 10**30)),
     *({"t": "ask", "op": op, "args": {"family": "inet6", "address": host, "port": 10**30}}
       for op in ("net.connect", "net.bind") for host in ("\0", "\ud800", "::1%\ud800", "1" * 5000)),
     *({"t": "ask", "op": op, "args": {"path": path}}
       for op in ("net.connect", "net.bind") for path in ("\ud800", "\0\ud800", "@\0\0", "/a\0b", "", "x/" * 3000)),
-    *({"t": "ask", "op": "proc.signal", "args": {"target": target, "signal": 10**30}} for target in (10**30, -(10**30), -1)),
+    *({"t": "ask", "op": "proc.signal", "args": {"target": target, "signal": 10**30}}
+      for target in (10**30, -(10**30), -1)),
     *({"t": "call", "op": op, "args": {**args, **more}}
       for op, args in (("fs.read", {}), ("fs.write", {"body": {"text": "x"}}))
       for more in ({}, {"path": "\ud800"}, {"path": "HERE/\ud800"}, {"path": "a\0b"}, {"path": "HERE/" + "n" * 300},

@@ -109,7 +109,9 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def _check_depth(found: Any) -> None:
-    """Raise `ValueError` for what is nested deeper than `DEPTH_LIMIT`: whoever walks it later would run out of stack."""
+    """Raise `ValueError` for what is nested deeper than `DEPTH_LIMIT`: whoever walks it later would run out of
+    stack.
+    """
     level = [found]
     for _ in range(DEPTH_LIMIT):
         level = [
