@@ -246,3 +246,29 @@ def test_numbers_and_depths_that_no_trace_can_hold_end_the_run(sandbox, kind, ar
     done = sandbox.fake(f"link = Link().armed(); link.raw({line!r}.encode()); time.sleep(30)")
     assert done.status == 70 and done.said("channel: got"), done.err[-2000:]
     assert done.trace[-1]["args"]["failure"].startswith("channel: ")
+
+
+def test_unread_answers_are_not_piled_up(sandbox):
+    """Twelve calls of twenty megabytes each, none of which is read: the supervisor holds a few of them at most, and all
+    are answered, in order, as soon as they are read. Another process is answered in the meantime."""
+    (sandbox.folder / "data" / "big").write_bytes(b"\xff" * (20 << 20))
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        calls = [Link(role="sdk"), Link(role="sdk")]
+        for number in range(12):
+            line = {"t": "call", "id": number, "op": "fs.read", "thread": 1, "args": {"path": "data/big"}}
+            calls[number % 2].send(line)
+        time.sleep(1)
+        began = time.monotonic()
+        assert link.ask("net.connect", family="inet", address="192.0.2.1", port=80)["allow"] is False
+        print(time.monotonic() - began < 0.5)
+        status = open(f"/proc/{os.getppid()}/status").read()
+        print(int(status.partition("VmHWM:")[2].split()[0]) < 300_000)
+        answers = [calls[number % 2].reader.readline(60) + calls[number % 2].reader.readline() for number in range(12)]
+        print([int(answer.partition(b'"id":')[2].split(b",")[0]) for answer in answers] == list(range(12)))
+        """,
+        layers="guard",
+    )
+    assert done.out.split() == ["True"] * 3, done.out + done.err
+    assert len(done.of("effect", "fs.read")) == 12

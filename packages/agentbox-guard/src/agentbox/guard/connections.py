@@ -20,6 +20,9 @@ _READ = 256 * 1024
 """
 _MOST_WAITING = 256 * 1024 * 1024
 """Bytes of unfinished lines that the whole run may have; one `call` line is at most 64 MiB."""
+_MOST_UNREAD = 1024 * 1024
+"""Bytes of answers that a connection may leave unread before its next question has to wait."""
+_MOST_UNREAD_IN_ALL = 256 * 1024 * 1024
 
 
 class Process:
@@ -90,6 +93,8 @@ class Connection:
 
     waiting = 0
     """Bytes of unfinished lines over all connections."""
+    unread = 0
+    """Bytes of answers that are not sent yet, over all connections."""
 
     def __init__(self, fd: int, pid: int = 0) -> None:
         os.set_blocking(fd, False)
@@ -137,7 +142,16 @@ class Connection:
 
     def send(self, line: bytes) -> None:
         """Put a line up for sending; `flush` sends it."""
-        self._outbox += line
+        if not self.closed:
+            self._outbox += line
+            Connection.unread += len(line)
+
+    def must_wait(self, kind: str) -> bool:
+        """True while a question of this `kind` (`ask`, `call`) must wait, since too many answers are unread.
+
+        The answer to a call may be of 64 MiB, and costs the asker a line of a hundred bytes.
+        """
+        return len(self._outbox) > _MOST_UNREAD or (kind == "call" and Connection.unread > _MOST_UNREAD_IN_ALL)
 
     def flush(self) -> bool:
         """Send what the socket takes; False when some is left. A peer that is gone gets nothing, and may still have
@@ -152,12 +166,16 @@ class Connection:
         except OSError:
             sent = len(self._outbox)
         del self._outbox[:sent]
+        Connection.unread -= sent
         return not self._outbox
 
     def close(self) -> None:
         """Close the descriptor."""
+        self.closed = True
         Connection.waiting -= len(self._inbox)
+        Connection.unread -= len(self._outbox)
         self._inbox.clear()
+        self._outbox.clear()
         os.close(self.fd)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 
 from agentbox.guard import channel
 from agentbox.guard.connections import Connection
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 # Reads of one connection before a question is answered: its whole buffer; what a busy writer adds is for later.
 _DRAIN_READS = 4
+_MOMENT = 0.05  # seconds of calls in one turn: longer than for the last of them nobody else waits
 _SOON = 0.002
 _MOST_PUT_OFF = 100
 """What programs only read is written when nothing more comes for two milliseconds, or after so many entries."""
@@ -69,6 +71,8 @@ class Loop:
         self._answering: dict[int, Connection] = {}
         self._blocked: set[int] = set()
         self._questions: list[tuple[Connection, dict[str, Any]]] = []
+        self._held: list[tuple[Connection, dict[str, Any]]] = []
+        self._paused: set[Connection] = set()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
@@ -78,21 +82,60 @@ class Loop:
 
     def turn(self, timeout: float | None) -> bool:
         """Wait for something to happen, handle all of it, answer. False if `timeout` seconds passed without."""
-        happened = self._poll(timeout)
-        if self.lazy and not self._questions and not self._answering and self._put_off < _MOST_PUT_OFF:
+        is_due = any(not connection.must_wait(line["t"]) for connection, line in self._held)
+        happened = self._poll(0 if is_due else timeout)
+        if self.lazy and not self._questions and not is_due and not self._answering and self._put_off < _MOST_PUT_OFF:
             self.lazy = False
             self._put_off += 1
             return happened
         self.lazy = False
         self._put_off = 0
-        if self._questions:
+        if self._questions or is_due:
             self._drain()
-            questions, self._questions = self._questions, []
-            for connection, line in questions:
-                self._handler.question(connection, line)
+            self._ask()
         self._handler.flush()
         self._answer()
-        return happened
+        return happened or is_due
+
+    def _ask(self) -> None:
+        """Hand over the questions that may be answered now, each connection's in its order.
+
+        A call may take long: what is asked beside it is answered first, and only as many calls follow as fit into a
+        moment.
+        """
+        waiting = [*self._held, *self._questions]
+        self._held, self._questions = [], []
+        calls: list[tuple[Connection, dict[str, Any]]] = []
+        calling: set[Connection] = set()
+        for connection, line in waiting:
+            if line["t"] == "call" or connection in calling or connection.must_wait("ask"):
+                calls.append((connection, line))
+                calling.add(connection)
+            else:
+                self._handler.question(connection, line)
+        if calls:
+            self._handler.flush()
+            self._answer()
+        end = time.monotonic() + _MOMENT
+        held: set[Connection] = set()
+        for number, (connection, line) in enumerate(calls):
+            if connection in held or connection.must_wait(line["t"]) or (number and time.monotonic() > end):
+                self._held.append((connection, line))
+                held.add(connection)
+            else:
+                self._handler.question(connection, line)
+        if held or self._paused:
+            self._pause({connection for connection in held if self._connections.get(connection.fd) is connection})
+
+    def _pause(self, held: set[Connection]) -> None:
+        """Read nothing more from connections with questions that wait: their senders wait, too."""
+        changed, self._paused = held ^ self._paused, held
+        for connection in changed:
+            self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        reads = 0 if connection in self._paused else _READ
+        self._epoll.modify(connection.fd, reads | (_WRITE if connection.fd in self._blocked else 0))
 
     def register(self, descriptor: int, call: Callable[[], None], *, ends: bool = False) -> None:
         """Have `call` called in each turn in which `descriptor` is readable, after connections have been read.
@@ -117,7 +160,7 @@ class Loop:
 
     def drain(self, pid: int) -> None:
         """Read all that the process `pid` has sent before now."""
-        for connection in [one for one in self._connections.values() if one.pid == pid]:
+        for connection in [one for one in self._connections.values() if one.pid == pid and one not in self._paused]:
             self._read(connection, _DRAIN_READS)
 
     def answer(self, connection: Connection, line: bytes) -> None:
@@ -217,14 +260,16 @@ class Loop:
             if connection.flush():
                 if descriptor in self._blocked:
                     self._blocked.discard(descriptor)
-                    self._epoll.modify(descriptor, _READ)
+                    self._watch(connection)
             elif descriptor not in self._blocked:
                 self._blocked.add(descriptor)
-                self._epoll.modify(descriptor, _READ | _WRITE)
+                self._watch(connection)
 
     def _drop(self, connection: Connection) -> None:
         del self._connections[connection.fd]
         self._blocked.discard(connection.fd)
+        self._paused.discard(connection)
+        self._held = [question for question in self._held if question[0] is not connection]
         self._epoll.unregister(connection.fd)
         connection.close()
 
