@@ -9,10 +9,14 @@ import pytest
 from agentbox.guard.kernel.lineage import Lineage, image
 
 
+CODE = "print('up', flush=True); input()"
+
+
 @pytest.fixture
 def child():
     """A process that waits, of this interpreter."""
-    made = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    made = subprocess.Popen([sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert made.stdout.readline() == b"up\n"
     yield made.pid
     made.communicate(b"\n")
 
@@ -53,8 +57,8 @@ def test_a_failed_exec_is_no_surprise_and_another_program_is(child):
     for program, argv, said in (
         ((1, 1), [], "another than the one"),
         (image(child), [b"other"], "arguments were others"),
-        (image(child), [os.fsencode(sys.executable), b"-c", b"input()"], ""),
-        (None, [b"script", b"-c", b"input()"], ""),
+        (image(child), [os.fsencode(sys.executable), b"-c", CODE.encode()], ""),
+        (None, [b"script", b"-c", CODE.encode()], ""),
     ):
         lineage.expect(child, program, argv)
         lineage._starts[child].before = "0"  # as if the exec had happened

@@ -139,6 +139,8 @@ def explain(error: Exception) -> Failure:
         traceback.print_exception(error)
     if isinstance(error, EndRun):
         return Failure(error.report, error.status)
+    if isinstance(error, TraceError) and error.code == "moved":
+        return Failure(str(error), TRACE_LOST, hint=error.hint)
     if isinstance(error, TraceError):
         text = f"{error}; the agent was ended, because nothing may happen unrecorded"
         lost = error.code in ("full", "io", "changed")

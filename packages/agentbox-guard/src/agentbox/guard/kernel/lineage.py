@@ -17,10 +17,12 @@ _DEPTH = 64
 class Start:
     """An exec that was let through: what it must have become when the process is next heard of."""
 
-    __slots__ = ("argv", "before", "image", "pid")
+    __slots__ = ("argv", "before", "image", "old")
 
-    def __init__(self, pid: int, image: tuple[int, int] | None, argv: list[bytes], before: str) -> None:
-        self.pid = pid
+    def __init__(
+        self, old: tuple[int, int] | None, image: tuple[int, int] | None, argv: list[bytes], before: str
+    ) -> None:
+        self.old = old
         self.image = image
         self.argv = argv
         self.before = before
@@ -65,8 +67,9 @@ class Lineage:
             return
         if len(self._programs) >= _MOST_KNOWN:
             self._programs = {known: start for known, start in self._programs.items() if _fields(known) is not None}
+            self._starts = {known: start for known, start in self._starts.items() if known in self._programs}
         self._programs[pid] = fields[19]
-        self._starts[pid] = Start(pid, program, argv, fields[25])
+        self._starts[pid] = Start(image(pid), program, argv, fields[25])
 
     def surprise(self, pid: int) -> str:
         """Why the process is not what its last exec was let through as, or ""; asked at its next call.
@@ -78,9 +81,12 @@ class Lineage:
         if start is None:
             return ""
         fields = _fields(pid)
-        if fields is None or fields[25] == start.before:
+        if fields is None:
             return ""
         now = image(pid)
+        # 0: the kernel does not tell us of this process, so a failed exec is known by its program alone
+        if fields[25] == start.before and (fields[25] != "0" or now == start.old):
+            return ""
         if start.image is not None and now is not None and now != start.image:
             return "the program was another than the one that was decided on"
         argv = _arguments(pid)
