@@ -128,7 +128,7 @@ def test_references_to_files_are_left_to_the_kernel(machine):
 
 
 def test_every_call_that_is_handed_over_has_a_trap():
-    """A call without a handler would be answered as one of a foreign architecture; a row without a number would be dead."""
+    """A call without a handler would be answered as a foreign one; a row without a number would be dead."""
     for spaces in (True, False):
         for row in rows.rows(netns=spaces, pidns=spaces, ipcns=spaces, listen=True):
             assert row.call in callnumbers.NUMBERS

@@ -325,3 +325,37 @@ def test_nothing_is_left_in_the_workspace(box):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert os.listdir(box.ws) == []
+
+
+def test_no_entry_is_lost_or_doubled_under_load(box):
+    """Many processes at once: every open, every start and every connection inside is in the trace, and once."""
+    (box.ws / "f").write_text("x")
+    code = """
+        import os, socket, threading
+        server = socket.create_server(("127.0.0.1", 0))
+        def accept():
+            while True:
+                server.accept()[0].close()
+        threading.Thread(target=accept, daemon=True).start()
+        children = []
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                for _ in range(100):
+                    os.close(os.open("f", os.O_RDONLY))
+                for _ in range(5):
+                    socket.create_connection(server.getsockname()).close()
+                for _ in range(5):
+                    if os.fork() == 0:
+                        os.execv("/bin/true", ["true"])
+                    os.wait()
+                os._exit(0)
+            children.append(child)
+        print(sum(os.waitpid(child, 0)[1] for child in children))
+    """
+    done = box.run("read: .\nread: ../program.py\nexec: true\n", *box.python(code))
+    assert done.out == "0\n", done.err
+    reads = [entry for entry in done.of("fs.read") if entry["args"]["path"] == f"{box.ws}/f"]
+    assert len(reads) == 2000 and all(len(entry["args"]["sha256"]) == 64 for entry in reads)
+    assert len(done.of("proc.exec")) == 100
+    assert not done.denied()

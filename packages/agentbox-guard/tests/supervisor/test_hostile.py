@@ -272,3 +272,17 @@ def test_unread_answers_are_not_piled_up(sandbox):
     )
     assert done.out.split() == ["True"] * 3, done.out + done.err
     assert len(done.of("effect", "fs.read")) == 12
+
+
+@pytest.mark.parametrize(("act", "said"), [("unlink", "was deleted"), ("rename", "was moved")])
+def test_a_trace_that_was_taken_away_from_outside_is_a_failure(sandbox, act, said):
+    """Status 74 and a line that says it, with the head, whatever the agent's own status was."""
+    wait = "while not os.path.exists('go'): time.sleep(0.01)"
+    process = sandbox.start(f"Link().armed(); print('ready', flush=True)\n{wait}")
+    assert process.stdout.readline() == "ready\n"
+    path = sandbox.folder / "trace.jsonl"
+    path.unlink() if act == "unlink" else path.rename(sandbox.folder / "away.jsonl")
+    (sandbox.folder / "go").touch()
+    done = sandbox.end(process)
+    assert done.status == 74 and done.said(f"trace.jsonl: is not there any more: the trace {said}"), done.err
+    assert done.said("head ") and not done.said("recorded ") and "internal" not in done.err

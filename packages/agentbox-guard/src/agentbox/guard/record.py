@@ -11,7 +11,7 @@ import time
 from agentbox.guard import report, welcome
 from agentbox.guard.paths import is_name, within
 from agentbox.guard.states import state_of
-from agentbox.trace import Redactor, TraceWriter, rotate
+from agentbox.trace import Redactor, TraceError, TraceWriter, rotate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,13 @@ class RecordSession:
         if self._states_cut:
             args = {"path": "", "sha256": "", "cut": True, "most": MOST_STATES}
             self._writer.append("meta", "fs.state", args=args, src="supervisor")
-        head = self._writer.seal(ended.status, duration=ended.duration, signal=ended.signal, failure=ended.failure)
+        moved = None
+        try:
+            self._writer.seal(ended.status, duration=ended.duration, signal=ended.signal, failure=ended.failure)
+        except TraceError as error:
+            if error.code != "moved":
+                raise
+            moved = error  # sealed, but under no name that the user knows
         note = self._options.note
         for line in self._denials.lines():
             note(line)
@@ -133,7 +139,9 @@ class RecordSession:
             note(report.native(self._native))
         if self.mode == "observe":
             self._options.say(report.OBSERVED)
-        note(f"head {head}")
+        note(f"head {self._writer.head}")
+        if moved is not None:
+            raise moved
         note(report.summary(self._writer.counts, self._options.trace))
         return ended.status
 
