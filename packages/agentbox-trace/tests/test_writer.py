@@ -287,3 +287,28 @@ def test_foreign_write(writer: TraceWriter) -> None:
         with pytest.raises(TraceError, match="something else writes to it") as caught:
             writer.flush()
         assert caught.value.code == "changed"
+
+
+@pytest.mark.parametrize(
+    ("take", "text", "hint"),
+    [
+        (os.unlink, "is not there any more: the trace was deleted while the run wrote it", "is lost"),
+        (lambda path: os.rename(path, path + ".away"), "is not there any more: the trace was moved", "run.jsonl.away"),
+        (lambda path: os.replace(_other(path), path), "is another file now: the trace was deleted", "is lost"),
+    ],
+)
+def test_a_name_that_was_taken_away_is_noticed_at_the_seal(writer: TraceWriter, take, text: str, hint: str) -> None:
+    """The seal is written and the head right, and the error says what became of the file and where it is."""
+    take(writer.path)
+    with pytest.raises(TraceError, match="run.jsonl: ") as caught:
+        writer.seal(0, duration=1.0)
+    assert text in str(caught.value) and caught.value.code == "moved" and hint in caught.value.hint
+    away = Path(writer.path + ".away")
+    if away.exists():
+        result = verify(away)
+        assert (result.status, result.head) == ("sealed", writer.head)
+
+
+def _other(path: str) -> str:
+    Path(path + ".other").write_text("{}")
+    return path + ".other"

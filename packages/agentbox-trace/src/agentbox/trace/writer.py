@@ -257,7 +257,8 @@ class TraceWriter:
         """Write the last line and bring everything to the disk; return the head.
 
         `status` is the exit status of the run (0 to 255), `signal` what ended the agent (0 if none), `duration` in
-        seconds, `failure` why agentbox ended the run, if it did. Raises like `append`.
+        seconds, `failure` why agentbox ended the run, if it did. Raises like `append`, and `moved` when the file is
+        sealed but its name was taken away meanwhile; `head` is right then, too.
         """
         with self._lock:
             counts = self.counts
@@ -278,7 +279,27 @@ class TraceWriter:
             self._flush()
             self._sync()
             self._sync_folder()
+            self._check_name()
             return self.head
+
+    def _check_name(self) -> None:
+        """Raise `TraceError` (`moved`) when the name no longer leads to the sealed file: somebody took it away."""
+        if not self._regular:
+            return
+        own = os.fstat(self._fd)
+        try:
+            named = os.lstat(self.path)
+        except OSError:
+            named = None
+        if named is not None and (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
+            return
+        what = "is not there any more" if named is None else "is another file now"
+        now = _place(self._fd) if own.st_nlink else ""
+        raise TraceError(
+            f"{shown(self.path)}: {what}: the trace was {'moved' if now else 'deleted'} while the run wrote it",
+            code="moved",
+            hint=f"the sealed trace is at {shown(now)}" if now else "the record of this run is lost",
+        )
 
     def _sync_folder(self) -> None:
         """Make the file's name durable too (fsync(2), notes); some file systems refuse that, and lose nothing by it."""
@@ -309,3 +330,11 @@ class TraceWriter:
                 self._error = self._error or TraceError(
                     f"{shown(self.path)}: is closed, no entry can follow", code="usage"
                 )
+
+
+def _place(fd: int) -> str:
+    """Where an open file is now, or "" (proc(5), /proc/pid/fd)."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
