@@ -286,3 +286,23 @@ def test_a_trace_that_was_taken_away_from_outside_is_a_failure(sandbox, act, sai
     done = sandbox.end(process)
     assert done.status == 74 and done.said(f"trace.jsonl: is not there any more: the trace {said}"), done.err
     assert done.said("head ") and not done.said("recorded ") and "internal" not in done.err
+
+
+@pytest.mark.parametrize(("limit", "status"), [(10, 69), (30, 69), (64, 0)])
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_too_few_descriptors_are_said_before_anything_runs(sandbox, limit, status, layers):
+    """A limit that agentbox itself would run into is one clear line; the smallest that it takes is enough."""
+    code = [sys.executable, "-c", "print('ran')"]
+    command = sandbox.wish("read: ./data\n", code, fake=False, layers=layers)
+    lower = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{lower}; os.execv(sys.argv[1], sys.argv[1:])", *command],
+        cwd=sandbox.folder,
+        env=sandbox.environ,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (status, "ran\n" if status == 0 else ""), done.stderr
+    if status:
+        assert f"open files: the limit is {limit}, expected at least 64" in done.stderr
+        assert not (sandbox.folder / "trace.jsonl").exists()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     SessionFactory = Callable[[RunOptions, RunDir], Session]
 
+_FEWEST_DESCRIPTORS = 64
+"""Open files that a run needs itself, with all layers about 30, before the agent has a single connection."""
+
 
 class Run:
     """One run that is ready to start: what was asked, how the command is started, its folder, session, environment and
@@ -70,6 +73,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     """
     # Another session than a recording one serves guards, and starts nothing that the kernel would have to hold.
     wish = "guard" if session_factory is not None and options.layers == "auto" else options.layers
+    _need_descriptors()
     live = kernel.choose(wish, options.allow_degraded)
     if live and "seccomp" not in live and kernel.nested():
         options.say("inside another run of agentbox: that run's confinement holds, and of this policy landlock")
@@ -105,6 +109,15 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         if signals is not None:
             signals.restore()
         rundir.remove()
+
+
+def _need_descriptors() -> None:
+    limit = os.sysconf("SC_OPEN_MAX")  # sysconf(3): the soft RLIMIT_NOFILE, without the module that reads limits
+    if 0 <= limit < _FEWEST_DESCRIPTORS:
+        raise Unconfinable(
+            f"open files: the limit is {limit}, expected at least {_FEWEST_DESCRIPTORS}, so nothing was run",
+            f"raise it: ulimit -n {_FEWEST_DESCRIPTORS}, or more",
+        )
 
 
 def _confine(ready: Run) -> Confinement:
