@@ -14,6 +14,7 @@ from agentbox.guard import kernel, launch, roots, runtimes
 from agentbox.guard.errors import OutdatedInterpreter, Unconfinable
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
+from agentbox.guard.runtimes.python import python_script
 from agentbox.guard.signals import Signals
 
 TYPE_CHECKING = False
@@ -147,6 +148,7 @@ def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
         if not live or isinstance(error, OutdatedInterpreter):
             raise
         how = NATIVE.recognise(command)  # the layers hold it, and nobody explains
+        how.script = python_script(command)
         options.say(f"{error}; it runs without its guard")
     if not live and not runtimes.is_guarded(how.runtime, options.runtimes):
         raise Unconfinable(

@@ -120,6 +120,17 @@ def _libraries(folder: str) -> list[str]:
     return [os.path.realpath(f"{folder}/{name}") for name in names if name.startswith(_NAMES)]
 
 
+def python_script(command: Command) -> str:
+    """The resolved script of a Python command that cannot be guarded, which is readable like that of any other; "" for
+    none.
+    """
+    found = interpreter(command.file, command.argv, command.cwd, command.environ.get("PATH", ""))
+    line = _flags.read(found.words) if found is not None else None
+    if line is None or line.kind != "script":
+        return ""
+    return os.path.realpath(os.path.join(command.cwd, line.program))
+
+
 def is_python(file: str) -> bool:
     """True if the file's own name, or that of the file it links to, is a Python interpreter's."""
     return _named_python(os.path.basename(file)) or _named_python(os.path.basename(os.path.realpath(file)))
