@@ -113,7 +113,8 @@ def test_files_are_made_as_without_the_layers(box):
         print(name(os.open, "a/", os.O_RDONLY), name(os.open, "none", os.O_RDONLY), name(os.open, ".", os.O_RDWR))
         print(name(os.open, "a", os.O_RDONLY | os.O_DIRECTORY), name(os.open, "new/", os.O_CREAT | os.O_WRONLY))
         with open("a", "a") as file: file.write("two")
-        print(open("a").read(), name(os.mkdir, "d", 0o777), oct(os.stat("d").st_mode), name(os.mkdir, "d"), name(os.mkdir, "."))
+        print(open("a").read(), name(os.mkdir, "d", 0o777), oct(os.stat("d").st_mode))
+        print(name(os.mkdir, "d"), name(os.mkdir, "."))
         folder = os.open("d", os.O_RDONLY)
         print(os.open("in", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=folder) > 0, os.listdir("d"))
         os.symlink("a", "link"); os.link("a", "hard"); os.rename("hard", "d/moved")
@@ -125,7 +126,8 @@ def test_files_are_made_as_without_the_layers(box):
         os.write(unnamed, b"late")
         os.link(f"/proc/self/fd/{unnamed}", "named", src_dir_fd=folder, follow_symlinks=True)
         print(open("named").read(), oct(os.stat("named").st_mode), sorted(os.listdir(".")))
-        os.mkfifo("fifo", 0o600); print(stat.S_ISFIFO(os.stat("fifo").st_mode), name(os.open, "fifo", os.O_WRONLY | os.O_NONBLOCK))
+        os.mkfifo("fifo", 0o600)
+        print(stat.S_ISFIFO(os.stat("fifo").st_mode), name(os.open, "fifo", os.O_WRONLY | os.O_NONBLOCK))
     """,
     )
     assert done.status == 0 and not done.denied()
@@ -179,7 +181,8 @@ def test_a_swapped_link_never_shows_the_secret(box):
         "cp /bin/echo ./cat; ./cat ran",
         "/lib64/ld-linux-x86-64.so.2 /bin/echo ran",
         "printf '#!/bin/echo ran\\n' > s; chmod +x s; ./s",
-        "/usr/bin/python3 -I -c \"import os; f=os.memfd_create('x'); os.write(f, open('/bin/echo','rb').read()); os.execve(f, ['e', 'ran'], {})\"",
+        "/usr/bin/python3 -I -c \"import os; f=os.memfd_create('x'); os.write(f, open('/bin/echo','rb').read());"
+        " os.execve(f, ['e', 'ran'], {})\"",
     ],
 )
 def test_no_way_around_an_exec_rule(box, way):
@@ -199,10 +202,6 @@ def test_no_way_around_an_exec_rule(box, way):
 
 def test_the_agent_starts_only_what_rules_name(box):
     """Arguments are a prefix; what an allowed program starts in turn is recorded."""
-    done = box.run("exec: echo one\n", *box.python("import subprocess, sys\nfor w in ('one', 'two'):\n"
-        "    try: print(subprocess.run(['/bin/echo', w], capture_output=True, text=True).stdout, end='')\n"
-        "    except OSError as e: print(type(e).__name__)\n"), options=())  # fmt: skip
-    assert done.status == 2  # the program itself is not readable without a rule
     done = box.run("exec: echo one\nread: ../program.py\n", *box.python("import subprocess\nfor w in ('one', 'two'):\n"
         "    try: print(subprocess.run(['/bin/echo', w], capture_output=True, text=True).stdout, end='')\n"
         "    except OSError as e: print(type(e).__name__)\n"))  # fmt: skip
@@ -256,10 +255,10 @@ def test_other_processes_and_capabilities_are_out_of_sight(box):
         import os
         print(sorted(int(p) for p in os.listdir("/proc") if p.isdigit())[-1] < 20)
         status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
-        print({status[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} , status["NoNewPrivs"].strip())
+        print({status[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")})
     """))  # fmt: skip
     assert done.out.splitlines()[0] == "True"
-    assert done.out.splitlines()[1].startswith("{'0000000000000000'}") or os.geteuid() != 0
+    assert done.out.splitlines()[1] == "{'0000000000000000'}" or os.geteuid() != 0
 
 
 def test_programs_of_sdk_calls_are_in_the_same_layers(box):
@@ -281,7 +280,8 @@ def test_guard_and_kernel_make_one_entry(box):
     """What a guarded program announces is not recorded again when the kernel shows it."""
     (box.ws / "allowed").write_text("hi\n")
     (box.ws / "agent.py").write_text(
-        "import subprocess\nopen('allowed').read(); open('out/new', 'w').write('x')\nsubprocess.run(['cat', 'allowed'])\n"
+        "import subprocess\nopen('allowed').read(); open('out/new', 'w').write('x')\n"
+        "subprocess.run(['cat', 'allowed'])\n"
     )
     done = box.run("read: .\nwrite: ./out\nexec: cat\n", sys.executable, "agent.py")
     reads = [(entry["args"]["path"], entry["src"]) for entry in done.of("fs.read")]

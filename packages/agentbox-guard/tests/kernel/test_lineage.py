@@ -8,7 +8,6 @@ import pytest
 
 from agentbox.guard.kernel.lineage import Lineage, image
 
-
 CODE = "print('up', flush=True); input()"
 
 
@@ -49,7 +48,7 @@ def test_an_unknown_process_counts_as_the_agent():
 
 
 def test_a_failed_exec_is_no_surprise_and_another_program_is(child):
-    """The stack's place tells whether an image is new; a new one must be the program and arguments that were decided."""
+    """The stack's place tells whether an image is new; a new one must be the program and arguments decided on."""
     lineage = Lineage(os.getpid())
     lineage.expect(child, (1, 1), [b"x"])
     assert lineage.waiting and lineage.surprise(child) == ""  # still the old image: the exec has failed

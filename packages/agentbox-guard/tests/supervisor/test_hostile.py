@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from agentbox.guard import kernel
+
 ACTS = """
 import os
 channel = os.environ["AGENTBOX_CHANNEL"]
@@ -306,3 +308,33 @@ def test_too_few_descriptors_are_said_before_anything_runs(sandbox, limit, statu
     if status:
         assert f"open files: the limit is {limit}, expected at least 64" in done.stderr
         assert not (sandbox.folder / "trace.jsonl").exists()
+
+
+DAEMON = """
+Link().armed()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+def test_kill_9_of_the_supervisor_ends_a_silent_daemon_where_there_is_a_process_namespace(sandbox):
+    """Standard output, which the daemon still has, comes to its end; with the guard alone it does not
+    (docs/reference/architecture.md, "When the supervisor dies")."""
+    if "netns" not in kernel.choose("auto", []):
+        pytest.skip("no process namespace on this machine")
+    process = sandbox.start(DAEMON, layers="auto")
+    process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=20)
+    process = sandbox.start(DAEMON, layers="guard")
+    daemon = int(process.stdout.readline())
+    process.kill()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=0.5)
+    os.kill(daemon, signal.SIGKILL)
+    process.communicate(timeout=20)
