@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import subprocess
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentbox.trace import TraceError, TraceWriter, read, verify
-from agentbox.trace.chain import ZERO
+from agentbox.trace.chain import ZERO, seal_sha
 
 PREFIX = b'{"prev":"%s","seq":0,' % ZERO.encode()
 
@@ -101,6 +102,29 @@ def test_garbage(tmp_path: Path, data: bytes, text: str) -> None:
     with pytest.raises(TraceError) as caught:
         list(read(path))
     assert str(caught.value).startswith(f"{path}: {text}") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [(b'"args":{"path":"x"}', b'"args":null', "`args` is 'None'"), (b'"lane":"0.0"', b'"lane":5', "`lane` is '5'")],
+)
+def test_malformed(tmp_path: Path, old: bytes, new: bytes, text: str) -> None:
+    """A chain that somebody else has made of lines that mean nothing is whole, and its reader says what is wrong, not
+    that it was changed."""
+    path = tmp_path / "run.jsonl"
+    writer = TraceWriter.create(path)
+    writer.append("meta", "run.start")
+    writer.append("observe", "fs.read", args={"path": "x"})
+    writer.seal(0, duration=0)
+    start, entry, seal = path.read_bytes().splitlines(keepends=True)
+    entry = entry.replace(old, new)
+    seal = seal.replace(seal[9:73], hashlib.sha256(entry).hexdigest().encode(), 1)[:-75]
+    path.write_bytes(start + entry + seal + seal_sha(seal))
+    assert verify(path).status == "sealed"
+    with pytest.raises(TraceError) as caught:
+        list(read(path))
+    assert caught.value.code == "malformed" and f"line 2: {text}" in str(caught.value)
+    assert "`agentbox verify`" in caught.value.hint
 
 
 def test_torn(trace: Path) -> None:

@@ -14,7 +14,7 @@ class TraceError(Exception):
 
     `str(error)` is one line: place, what was got, what was expected. `code` is stable and meant for programs
     (`exists`, `not-a-trace`, `io`, `full`, `sealed`, `usage`, `value`, `too-long`, `torn`, `blob`, `changed`,
-    `moved`, `export`); `hint` is the way out, or empty.
+    `malformed`, `moved`, `export`); `hint` is the way out, or empty.
     """
 
     def __init__(self, text: str, *, code: str = "io", hint: str = "") -> None:

@@ -26,8 +26,8 @@ def read(path: str | os.PathLike[str], *, follow: bool = False) -> Iterator[Entr
     """Yield the entries of the trace at `path`, in order.
 
     With `follow`, wait for further entries until the seal arrives. Raises `TraceError`: `io` for a file that cannot
-    be read, `not-a-trace` for a line that is no entry (with its number and what was expected), `torn` for a last
-    line without its LF, after all entries before it were yielded, `too-long`.
+    be read, `not-a-trace` or `malformed` for a line that is no entry (with its number and what was expected), `torn`
+    for a last line without its LF, after all entries before it were yielded, `too-long`.
     """
     name = os.fspath(path)
     place = shown(name)

@@ -59,8 +59,8 @@ def parse(raw: bytes, number: int, place: str) -> Entry:
     """Return the `Entry` of one raw line.
 
     `number` is the line's number from 1 and `place` the file's name, both for the message. Raises `TraceError`
-    (`not-a-trace`, or `torn` for a line without its LF) that says what was expected. The chain is not checked here:
-    that is `verify`.
+    (`not-a-trace` for a line without the prefix, `malformed`, or `torn` for a line without its LF) that says what was
+    expected. The chain is not checked here: that is `verify`.
     """
     where = f"{place}: line {number}"
     if not raw.endswith(b"\n"):
@@ -81,11 +81,11 @@ def parse(raw: bytes, number: int, place: str) -> Entry:
         value = doc.get(name)
         if not isinstance(value, types) or isinstance(value, bool):
             got = "nothing" if name not in doc else f"{sample(repr(value).encode('utf-8', 'replace'))}"
-            raise TraceError(f"{where}: `{name}` is {got}, expected {_NAMES[types[0]]}", code="not-a-trace")
+            raise _malformed(f"{where}: `{name}` is {got}, expected {_NAMES[types[0]]}")
     if doc["kind"] not in KINDS:
-        raise TraceError(f"{where}: `kind` is {doc['kind']!a}, expected one of {', '.join(KINDS)}", code="not-a-trace")
+        raise _malformed(f"{where}: `kind` is {doc['kind']!a}, expected one of {', '.join(KINDS)}")
     if (doc["prev"], doc["seq"]) != head[:2]:
-        raise TraceError(f"{where}: holds `prev` or `seq` twice, expected each once", code="not-a-trace")
+        raise _malformed(f"{where}: holds `prev` or `seq` twice, expected each once")
     return Entry(raw, doc)
 
 
@@ -96,10 +96,19 @@ def _loads(raw: bytes, where: str) -> dict[str, Any]:
         doc = json.loads(raw)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).lower()
-        raise TraceError(f"{where}: is not valid JSON: {reason}", code="not-a-trace") from None
+        raise _malformed(f"{where}: is not valid JSON: {reason}") from None
     if not isinstance(doc, dict):
-        raise TraceError(f"{where}: is not a JSON object", code="not-a-trace")
+        raise _malformed(f"{where}: is not a JSON object")
     return doc
+
+
+def _malformed(text: str) -> TraceError:
+    """The error for a line that begins like one of a trace and is no entry (docs/spec/trace.md, section 7)."""
+    return TraceError(
+        text,
+        code="malformed",
+        hint="`agentbox verify` tells whether it was changed; a line that was not was written so, and not by agentbox",
+    )
 
 
 def sample(raw: bytes, limit: int = 40) -> str:
