@@ -311,6 +311,8 @@ class Service:
 
     def _settle(self) -> None:
         """Hear what was sent, end what outlives the agent, and let effects that are under way be recorded."""
+        if self._confined is not None and not self._jobs.running:
+            self._confined.stop_starting()
         self._listen_until_quiet(_LAST_WORDS)
         self._wait_for_helpers()
         left = self._family.end(self.loop.pids, lambda: self._listen_until_quiet(0))

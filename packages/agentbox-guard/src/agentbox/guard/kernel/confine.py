@@ -99,6 +99,7 @@ class Confinement:
         self._plans: dict[str, Any] = {}
         self.hand_over = Handover()
         self._requests, self._starter = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._requests.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ It is loaded while the agent starts. It wires parts together and decides nothing
 from __future__ import annotations
 
 import _socket
+import errno
+import os
 from _socket import EAI_FAIL, gaierror
 
 from agentbox.guard.family import parent_and_group
@@ -79,7 +81,8 @@ class Confined:
 
     def _start(self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]) -> Program:
         """Start a program for an SDK call, confined as the agent is; in a worker thread. Raises `OSError`."""
-        assert self._spawner is not None
+        if self._spawner is None:
+            raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
         return self._spawner.start(file, argv, environ, cwd, ends, self._launched)
 
     def _launched(self, pid: int, listener: int) -> None:
@@ -96,6 +99,12 @@ class Confined:
         if number:
             init.suspend(child, self.agent, number)
 
+    def stop_starting(self) -> None:
+        """The agent is gone, and nobody starts programs any more."""
+        spawner, self._spawner = self._spawner, None
+        if spawner is not None:
+            spawner.close()
+
     def finish(self) -> None:
         """Record what is known only at the end: what connections have carried that nobody has closed."""
         for end in self._ends:
@@ -104,8 +113,7 @@ class Confined:
 
     def close(self) -> None:
         """Whoever still waits for an answer fails."""
-        if self._spawner is not None:
-            self._spawner.close()
+        self.stop_starting()
         if self._wall is not None:
             self._wall.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import _socket
 import os
+import select
 import struct
 import sys
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
     from agentbox.guard.kernel.confine import Handover
 
+_MSG_DONTWAIT = 0x40  # <linux/socket.h>
 _HEAD = struct.Struct("=Q")
+_UP = b"u"
+"""What the starter sends when it is there, so that the supervisor knows its number (SCM_CREDENTIALS)."""
+_PATIENCE = 1000  # milliseconds
 _FDS = 5
 """Standard input, output and error of the program, the hand-over's inner end, and where its wait status goes."""
 
@@ -41,6 +46,7 @@ def serve(requests: _socket.socket, confine: Callable[[int, Callable[[], Never]]
     place = requests.fileno()
     os.closerange(3, place)
     os.closerange(place + 1, 1 << 20)
+    requests.send(_UP)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # those that follow programs are collected by the kernel
     while (request := _receive(requests)) is not None:
         payload, fds = request
@@ -167,8 +173,23 @@ class Spawner:
         return Program(taken.agent, reader)
 
     def close(self) -> None:
-        """The starter ends."""
+        """The starter ends, and is gone when this returns: it is no process that outlives the agent."""
+        pid = 0
+        try:
+            _, ancillary, _, _ = self._requests.recvmsg(1, _socket.CMSG_SPACE(12), _MSG_DONTWAIT)
+            pid = struct.unpack("=iII", ancillary[0][2])[0] if ancillary else 0
+        except OSError:
+            pass  # it is not there, or was read of before
         self._requests.close()
+        if pid > 0:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                return
+            waiting = select.poll()
+            waiting.register(pidfd, select.POLLIN)
+            waiting.poll(_PATIENCE)
+            os.close(pidfd)
 
 
 class Program:
