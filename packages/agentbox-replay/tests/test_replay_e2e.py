@@ -251,7 +251,7 @@ def test_missing_write_folders_are_made_only_in_the_copy(shop: Workshop) -> None
 
 @needs_scratch
 def test_folders_that_a_run_does_not_make_are_not_in_the_copy_either(shop: Workshop) -> None:
-    """A write root outside of the working directory and the home is left to the user, so a write below it fails again."""
+    """A write root outside of the working directory and the home is left to the user: a write below it fails again."""
     outside = shop.folder.parent / "outside"
     outside.mkdir()
     shop.agent(
@@ -641,10 +641,10 @@ def test_machine_without_namespaces(shop: Workshop, direct: bool, tmp_path: Path
     shop.record()
     program = textwrap.dedent("""
         import sys
-        from agentbox.guard.kernel import _syscalls
+        from agentbox.guard.kernel import syscalls
         def refuse(flags):
             raise OSError(1, "unshare: Operation not permitted")
-        _syscalls.unshare = refuse
+        syscalls.unshare = refuse
         from agentbox.cli.main import main
         sys.exit(main(sys.argv[1:]))
     """)

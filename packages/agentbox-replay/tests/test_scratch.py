@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.replay import _worker, scratch
 from agentbox.replay.errors import ScratchFailed, ScratchUnavailable
 from agentbox.replay.scratch import Scratch, plan_covers
@@ -35,7 +35,7 @@ def forked(action: Callable[[], object], *, uid: int | None = None) -> object:
                 os.setresgid(uid, uid, uid)
                 os.setresuid(uid, uid, uid)
                 # As after the exec that an ordinary user's process comes from: its /proc files are its own.
-                _syscalls.prctl(PR_SET_DUMPABLE, 1)
+                syscalls.prctl(PR_SET_DUMPABLE, 1)
             answer = {"value": action()}
         except BaseException as error:
             answer = {"raised": f"{type(error).__name__}: {error}"}
@@ -305,14 +305,14 @@ def test_the_private_folder_stays_writable(uid: int | None, tree: Path) -> None:
 @pytest.mark.skipif(not _has_scratch(None), reason="no user or mount namespaces for this user here")
 def test_a_refused_network_namespace_is_told(tree_of_this_user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only the empty network is refused there is a copy all the same, and the reason."""
-    unshare = _syscalls.unshare
+    unshare = syscalls.unshare
 
     def refuse(flags: int) -> None:
-        if flags & _syscalls.CLONE_NEWNET:
+        if flags & syscalls.CLONE_NEWNET:
             raise OSError(28, "unshare: No space left on device")
         unshare(flags)
 
-    monkeypatch.setattr(_syscalls, "unshare", refuse)
+    monkeypatch.setattr(syscalls, "unshare", refuse)
     view = Scratch.open([str(tree_of_this_user)])
     try:
         assert view.network == "network namespaces are refused here (unshare: No space left on device)"
@@ -396,7 +396,7 @@ def test_a_mount_inside_a_cover(uid: int | None, tree: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can mount the file system that this needs")
     point = tree / "sub"
-    _syscalls.mount("tmpfs", str(point), "tmpfs", 0, "mode=0777")
+    syscalls.mount("tmpfs", str(point), "tmpfs", 0, "mode=0777")
     try:
         (point / "there").write_text("real")
 
@@ -432,7 +432,7 @@ def test_refused_namespaces_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def refuse(flags: int) -> None:
         raise OSError(1, "unshare: Operation not permitted")
 
-    monkeypatch.setattr(_syscalls, "unshare", refuse)
+    monkeypatch.setattr(syscalls, "unshare", refuse)
     with pytest.raises(ScratchUnavailable) as caught:
         Scratch.open([str(tmp_path)])
     assert str(caught.value) == (

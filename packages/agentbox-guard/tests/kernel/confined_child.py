@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 
 ORDINARY = 65534
 USERS = [
@@ -63,7 +63,7 @@ def become(user: int) -> None:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-        _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 1)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
 
 
 def attempt(work: Callable[[], Any]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from confined_child import in_child
 
-from agentbox.guard.kernel import _syscalls, dnswire, landlock, netns, seccomp
+from agentbox.guard.kernel import dnswire, landlock, netns, seccomp, syscalls
 
 MISSING = netns.NETNS.probe() or landlock.LANDLOCK.probe() or seccomp.SECCOMP.probe()
 pytestmark = [
@@ -67,11 +67,11 @@ class Internet:
 @contextmanager
 def internet(folder: Path) -> Iterator[Internet]:
     """In a child of its own: this process is in the small internet for good."""
-    _syscalls.unshare(_syscalls.CLONE_NEWNET | _syscalls.CLONE_NEWNS)
-    _syscalls.mount("none", "/", None, _syscalls.MS_REC | _syscalls.MS_PRIVATE)
+    syscalls.unshare(syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     resolver = folder / "resolv.conf"
     resolver.write_text("nameserver 127.0.0.1\nsearch corp.test\noptions timeout:1 attempts:1\n")
-    _syscalls.mount(str(resolver), os.path.realpath("/etc/resolv.conf"), None, _syscalls.MS_BIND)
+    syscalls.mount(str(resolver), os.path.realpath("/etc/resolv.conf"), None, syscalls.MS_BIND)
     netns._loopback_up()
     netns._add_address(PUBLIC, 1)
     made = Internet()

@@ -148,9 +148,9 @@ def furnish(base: Path, user: int) -> None:
 @pytest.mark.parametrize("user", USERS)
 def test_a_child_is_held_to_the_plan_on_every_abi(user: int, abi: int) -> None:
     """What the policy allows works, what it does not fails, also as on older kernels; without the layer all works."""
-    from agentbox.guard.kernel import _syscalls
+    from agentbox.guard.kernel import syscalls
 
-    if abi > _syscalls.landlock_abi():
+    if abi > syscalls.landlock_abi():
         pytest.skip(f"landlock: the kernel has no ABI {abi}")
     with folder_of(user) as base:
         furnish(base, user)
@@ -174,9 +174,9 @@ def test_a_child_is_held_to_the_plan_on_every_abi(user: int, abi: int) -> None:
 @pytest.mark.parametrize("user", USERS)
 def test_signals_and_abstract_sockets_of_others_are_out_of_reach(user: int) -> None:
     """ABI 6 scopes both; in the control run both reach."""
-    from agentbox.guard.kernel import _syscalls
+    from agentbox.guard.kernel import syscalls
 
-    if _syscalls.landlock_abi() < 6:
+    if syscalls.landlock_abi() < 6:
         pytest.skip("landlock: scopes need ABI 6")
     name = f"\0kernel-test-{os.getpid()}-{user}"
 

@@ -16,7 +16,7 @@ from confined_child import USERS, attempt, in_child
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentbox.guard.kernel import _syscalls, init, netns
+from agentbox.guard.kernel import init, netns, syscalls
 from agentbox.guard.kernel.netns import NETNS
 
 needs_namespaces = pytest.mark.skipif(bool(NETNS.probe()), reason=f"netns: {NETNS.probe()}")
@@ -164,7 +164,7 @@ def launch(work: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
             assert os.getppid() == parent
             netns.enter(netns.plan_for(os.geteuid(), os.getegid(), ()))
             init.run(lambda: _never(work), in_init=netns.fresh_proc)

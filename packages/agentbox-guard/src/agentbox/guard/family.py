@@ -23,10 +23,10 @@ def adopt_orphans() -> None:
     family.
     """
     if sys.platform == "linux":
-        from agentbox.guard.kernel import _syscalls
+        from agentbox.guard.kernel import syscalls
 
         try:
-            _syscalls.prctl(_syscalls.PR_SET_CHILD_SUBREAPER, 1)
+            syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         except OSError:
             pass  # before Linux 3.4: orphans that hold no channel are then left to the system
 

@@ -147,9 +147,9 @@ def _child(
 ) -> Never:
     try:
         if sys.platform == "linux":
-            from agentbox.guard.kernel import _syscalls
+            from agentbox.guard.kernel import syscalls
 
-            _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(70)
         if scratch is not None:

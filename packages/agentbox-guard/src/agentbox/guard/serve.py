@@ -247,8 +247,14 @@ class Service:
             launch.confirm(self._child, report, name)
             return
         self._confined = Confined(
-            self._run, taken, self._desk, self._processes, self._announced, self._jobs, self._message,
-            self._dispatcher.begin
+            self._run,
+            taken,
+            self._desk,
+            self._processes,
+            self._announced,
+            self._jobs,
+            self._message,
+            self._dispatcher.begin,
         )
         self._confined.start(self.loop, self._child.pid)
         confinement.hand_over.release()

@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ class _Child:
 
     __slots__ = ("pid",)
 
-    def __init__(
-        self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]
-    ) -> None:
+    def __init__(self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]) -> None:
         # posix_spawn(3) has no working directory: this thread leaves the shared one behind (unshare(2), CLONE_FS) and
         # changes its own.
-        _syscalls.unshare(_syscalls.CLONE_FS)
+        syscalls.unshare(syscalls.CLONE_FS)
         os.chdir(cwd)
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(ends)]
         default = (signal.SIGPIPE, signal.SIGXFSZ)

@@ -12,7 +12,7 @@ import shutil
 import signal
 import stat
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.states import state_of
 from agentbox.replay import _wire
 
@@ -50,7 +50,7 @@ def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
 
 def _die_with(supervisor: int) -> None:
     """Have the kernel end this process with its supervisor; only now, as new credentials may clear it (prctl(2))."""
-    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
 
@@ -130,8 +130,8 @@ class _View:
                 pass  # a kernel or network file system that cannot be a lower layer
             else:
                 return
-        mount(source, path, None, _syscalls.MS_BIND, None)
-        _remount(path, _syscalls.MS_RDONLY)
+        mount(source, path, None, syscalls.MS_BIND, None)
+        _remount(path, syscalls.MS_RDONLY)
 
 
 def _lock(path: str) -> bool:
@@ -139,7 +139,7 @@ def _lock(path: str) -> bool:
     if path.startswith(_KERNEL) or path + "/" in _KERNEL:
         return True
     try:
-        _remount(path, _syscalls.MS_RDONLY)
+        _remount(path, syscalls.MS_RDONLY)
     except OSError as error:
         # What this user cannot reach the agent cannot reach either.
         return error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR)
@@ -148,14 +148,14 @@ def _lock(path: str) -> bool:
 
 def _remount(path: str, flag: int) -> None:
     """Give a mount `flag` (0: writable) beside the others that it has: an ordinary user may not take those away."""
-    kept = os.statvfs(path).f_flag & (_syscalls.MS_NOSUID | _syscalls.MS_NODEV | _syscalls.MS_NOEXEC)  # same numbers
-    mount(None, path, None, _syscalls.MS_BIND | _MS_REMOUNT | kept | flag, None)
+    kept = os.statvfs(path).f_flag & (syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)  # same numbers
+    mount(None, path, None, syscalls.MS_BIND | _MS_REMOUNT | kept | flag, None)
 
 
 def mount(source: str | None, target: str, fstype: str | None, flags: int, data: str | None) -> None:
     """mount(2); an error carries the target's path, which the report shows."""
     try:
-        _syscalls.mount(source, target, fstype, flags, data)
+        syscalls.mount(source, target, fstype, flags, data)
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno or 0), target) from error
 
@@ -166,18 +166,18 @@ def _isolate(user: bool) -> str:
     Returns why the network is still the machine's, or "".
     """
     uid, gid = os.geteuid(), os.getegid()
-    spaces, problem = (_syscalls.CLONE_NEWUSER if user else 0) | _syscalls.CLONE_NEWNS, ""
+    spaces, problem = (syscalls.CLONE_NEWUSER if user else 0) | syscalls.CLONE_NEWNS, ""
     try:
-        _syscalls.unshare(spaces | _syscalls.CLONE_NEWNET)
+        syscalls.unshare(spaces | syscalls.CLONE_NEWNET)
     except OSError as error:
-        _syscalls.unshare(spaces)
+        syscalls.unshare(spaces)
         problem = f"network namespaces are refused here ({error.strerror})"
     if user:
         # One id, mapped to itself, is all that an ordinary user may map; and a group only when setgroups(2) is off.
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "wb") as file:
                 file.write(text.encode())
-    mount(None, "/", None, _syscalls.MS_REC | _syscalls.MS_PRIVATE, None)
+    mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE, None)
     return problem
 
 
@@ -236,7 +236,7 @@ def _expose(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     path = request["path"]
     source = view.real(path)
     os.makedirs(path, mode=0o700, exist_ok=True)
-    mount(source, path, None, _syscalls.MS_BIND, None)
+    mount(source, path, None, syscalls.MS_BIND, None)
     _remount(path, 0)
     return {}
 

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.replay import _wire, _worker
 from agentbox.replay.errors import ScratchFailed, ScratchUnavailable
 
@@ -103,7 +103,7 @@ class Scratch:
         """
         # The user namespace comes first: joining the others needs the capabilities that it gives (setns(2)).
         for descriptor, kind in self._namespaces:
-            _syscalls.setns(descriptor, kind)
+            syscalls.setns(descriptor, kind)
 
     def expose(self, path: str) -> None:
         """Show the real directory `path`, writable: the run's private folder, whose socket must be the real one."""
@@ -181,10 +181,10 @@ def _literal(root: str) -> str:
 
 
 def _open_namespaces(pid: int, *, user: bool, network: bool) -> list[tuple[int, int]]:
-    kinds = [("user", _syscalls.CLONE_NEWUSER)] if user else []
-    kinds.append(("mnt", _syscalls.CLONE_NEWNS))
+    kinds = [("user", syscalls.CLONE_NEWUSER)] if user else []
+    kinds.append(("mnt", syscalls.CLONE_NEWNS))
     if network:
-        kinds.append(("net", _syscalls.CLONE_NEWNET))
+        kinds.append(("net", syscalls.CLONE_NEWNET))
     return [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind) for name, kind in kinds]
 
 

@@ -223,10 +223,10 @@ class Taken:
 
 
 def _adopt(agent: int, number: int) -> int:
-    from agentbox.guard.kernel import _syscalls
+    from agentbox.guard.kernel import syscalls
 
     pidfd = os.pidfd_open(agent)
     try:
-        return _syscalls.pidfd_getfd(pidfd, number)
+        return syscalls.pidfd_getfd(pidfd, number)
     finally:
         os.close(pidfd)

@@ -12,7 +12,7 @@ import os
 import select
 import sys
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.netns import drop_capabilities
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: N
     reader, writer = os.pipe()
     sealed, seal = os.pipe()
     mask = _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
-    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of credentials may have cleared it
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of credentials may have cleared it
     try:
         process = os.fork()
     except OSError:
@@ -60,7 +60,7 @@ def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: N
 
 def _follow(process: int, reader: int, seal: int) -> Never:
     """L: pass on what P1 reports, and end when P1 has ended."""
-    _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     drop_capabilities()
     os.write(seal, b"\0")
     _keep_only(reader)
@@ -77,7 +77,7 @@ def _follow(process: int, reader: int, seal: int) -> Never:
 
 def _reap(start: Callable[[], Never], in_init: Callable[[], object], mask: set[int], writer: int, sealed: int) -> Never:
     """P1: start the agent, collect all that ends, report the agent's stops and end."""
-    _syscalls.prctl(_syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
     # No signal comes for an L that ended before the line above: then the pipe has no byte, or the other has no reader.
     if not os.read(sealed, 1) or _is_deserted(writer):
         os._exit(_GONE)
@@ -96,7 +96,7 @@ def _reap(start: Callable[[], Never], in_init: Callable[[], object], mask: set[i
                 start()
         finally:
             os._exit(_GONE)
-    _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     drop_capabilities()
     os.write(go, b"\0")
     _keep_only(writer)

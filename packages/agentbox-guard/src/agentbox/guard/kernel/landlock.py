@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel import _syscalls, system
+from agentbox.guard.kernel import syscalls, system
 from agentbox.guard.kernel._attempt import tried
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
@@ -99,7 +99,7 @@ class Landlock:
     def probe(self) -> str:
         """Restrict a forked child and see that it is; "" when that works, else what is missing, in one clause."""
         try:
-            _syscalls.landlock_abi()
+            syscalls.landlock_abi()
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 return "Landlock is in the kernel but not switched on"
@@ -108,7 +108,7 @@ class Landlock:
 
     def plan(self, policy: Policy, context: Mapping[str, Any]) -> Plan:
         """The plan for the running kernel; see `plan_for`."""
-        return plan_for(policy, context, abi=min(_syscalls.landlock_abi(), NEWEST_ABI))
+        return plan_for(policy, context, abi=min(syscalls.landlock_abi(), NEWEST_ABI))
 
     def apply(self, plan: Plan) -> None:
         """Confine the calling process for good, no_new_privs included. Raises `OSError`."""
@@ -117,7 +117,7 @@ class Landlock:
     def advice(self) -> str:
         """How a user gets the layer on a machine without it; "" when it is there."""
         try:
-            _syscalls.landlock_abi()
+            syscalls.landlock_abi()
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 return "add landlock to the kernel's list of security modules: boot with lsm=landlock,..."
@@ -172,12 +172,12 @@ def apply(plan: Plan) -> None:
     """Confine the calling process to `plan`; a granted path that is not there (any more) is passed over. Raises
     `OSError`.
     """
-    ruleset = _syscalls.landlock_create_ruleset(plan.attributes())
+    ruleset = syscalls.landlock_create_ruleset(plan.attributes())
     try:
         for path, access in plan.paths:
             _allow(ruleset, path, access)
-        _syscalls.prctl(_syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        _syscalls.landlock_restrict_self(ruleset)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.landlock_restrict_self(ruleset)
     finally:
         os.close(ruleset)
 
@@ -193,7 +193,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             access &= FILE_ONLY
         if access:
-            _syscalls.landlock_add_path(ruleset, access, descriptor)
+            syscalls.landlock_add_path(ruleset, access, descriptor)
     except OSError as error:
         # EBADFD: an object of the kernel's own (a pipe behind /proc/self/fd), which Landlock does not restrict.
         if error.errno != errno.EBADFD:
@@ -258,7 +258,7 @@ def _below(path: str, root: str) -> bool:
 
 
 def _rehearse() -> None:
-    apply(Plan(min(_syscalls.landlock_abi(), NEWEST_ABI), (("/usr", READ),), handled_net=0))
+    apply(Plan(min(syscalls.landlock_abi(), NEWEST_ABI), (("/usr", READ),), handled_net=0))
     try:
         os.close(os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except PermissionError:

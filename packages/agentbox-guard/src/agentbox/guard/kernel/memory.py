@@ -10,7 +10,7 @@ import errno
 import os
 import struct
 
-from agentbox.guard.kernel._syscalls import PAGE, Window
+from agentbox.guard.kernel.syscalls import PAGE, Window
 
 PATH_MAX = 4096
 """<linux/limits.h>, the final NUL included."""

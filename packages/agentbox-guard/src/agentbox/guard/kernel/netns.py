@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel._attempt import tried
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ _IFF_UP = 0x1  # <linux/if.h>, Linux 1.0
 _LOOPBACK_INDEX = 1  # the first device of every network namespace
 _LAST_CAPABILITY = 63  # a capability set has 64 bits; prctl(2) refuses those that the kernel does not know
 
-_SPACES = _syscalls.CLONE_NEWNET | _syscalls.CLONE_NEWNS | _syscalls.CLONE_NEWPID | _syscalls.CLONE_NEWIPC
+_SPACES = syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC
 
 
 class Plan:
@@ -119,13 +119,13 @@ def enter(plan: Plan) -> list[Socket]:
     """
     if plan.privileged:
         try:
-            _syscalls.unshare(_SPACES)
+            syscalls.unshare(_SPACES)
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
             _unshare_user(plan)
         else:
-            _syscalls.mount("none", "/", None, _syscalls.MS_REC | _syscalls.MS_SLAVE)
+            syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
     else:
         _unshare_user(plan)
     _loopback_up()
@@ -140,9 +140,9 @@ def fresh_proc() -> bool:
     """In process 1 of the new process namespace: show it, and only it, in /proc. False where the machine forbids that
     (a container whose /proc is covered in places, mount_namespaces(7)): /proc then shows the numbers of outside.
     """
-    flags = _syscalls.MS_NOSUID | _syscalls.MS_NODEV | _syscalls.MS_NOEXEC
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     try:
-        _syscalls.mount("proc", "/proc", "proc", flags)
+        syscalls.mount("proc", "/proc", "proc", flags)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EACCES):
             raise
@@ -153,21 +153,21 @@ def fresh_proc() -> bool:
 def drop_capabilities() -> None:
     """Give up every capability of the calling thread, for itself and what it will execute. Raises `OSError`."""
     try:
-        _syscalls.prctl2(_syscalls.PR_CAP_AMBIENT, _syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
+        syscalls.prctl2(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
     except OSError as error:
         if error.errno != errno.EINVAL:  # before Linux 4.3 there are none
             raise
     for capability in range(_LAST_CAPABILITY + 1):
         try:
-            _syscalls.prctl(_syscalls.PR_CAPBSET_DROP, capability)
+            syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
         except OSError as error:
             # EINVAL: past the kernel's last. EPERM: no CAP_SETPCAP, so an ordinary process, which has none to drop;
             # what the bounding set would let a file give it is withheld by no_new_privs.
             if error.errno not in (errno.EINVAL, errno.EPERM):
                 raise
             break
-    _syscalls.capset(0, 0, 0)
-    _syscalls.prctl(_syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    syscalls.capset(0, 0, 0)
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _rehearse() -> None:
@@ -175,7 +175,7 @@ def _rehearse() -> None:
 
 
 def _unshare_user(plan: Plan) -> None:
-    _syscalls.unshare(_syscalls.CLONE_NEWUSER | _SPACES)
+    syscalls.unshare(syscalls.CLONE_NEWUSER | _SPACES)
     # A process may map its own ids, one of each, once it has given up setgroups(2): user_namespaces(7).
     for name, text in (
         ("setgroups", "deny"),

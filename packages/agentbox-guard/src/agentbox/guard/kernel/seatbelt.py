@@ -55,9 +55,9 @@ class Seatbelt:
 
     def apply(self, plan: str) -> None:
         """Confine the calling process for good. Raises `OSError`."""
-        from agentbox.guard.kernel import _syscalls
+        from agentbox.guard.kernel import syscalls
 
-        _syscalls.sandbox_init(plan)
+        syscalls.sandbox_init(plan)
 
     def advice(self) -> str:
         """There is no way to get it yet."""

@@ -9,7 +9,7 @@ import errno
 import os
 
 from agentbox.guard import kernel
-from agentbox.guard.kernel import _syscalls, bpf, callnumbers, rows
+from agentbox.guard.kernel import bpf, callnumbers, rows, syscalls
 from agentbox.guard.kernel._attempt import tried
 
 TYPE_CHECKING = False
@@ -58,17 +58,17 @@ class Seccomp:
 
         Raises `OSError`. From here on the process waits at every call that the filter hands over.
         """
-        _syscalls.prctl(_syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        flags = _syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        flags = syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER
         try:
             # Only a signal that ends the process interrupts a call that the supervisor has begun to answer, so that
             # nothing is done twice (Linux 5.19).
-            wait = flags | _syscalls.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-            plan.listener = _syscalls.seccomp(wait, plan.program, plan.count)
+            wait = flags | syscalls.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+            plan.listener = syscalls.seccomp(wait, plan.program, plan.count)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            plan.listener = _syscalls.seccomp(flags, plan.program, plan.count)
+            plan.listener = syscalls.seccomp(flags, plan.program, plan.count)
 
     def advice(self) -> str:
         """How a user gets the layer on a machine without it; "" when nothing is known to be in its way."""

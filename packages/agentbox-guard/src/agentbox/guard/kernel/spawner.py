@@ -35,10 +35,10 @@ def serve(requests: _socket.socket, confine: Callable[[int, Callable[[], Never]]
 
     `confine(hand_over, start)` enters the layers, hands over by the descriptor and calls `start`.
     """
-    from agentbox.guard.kernel import _syscalls
+    from agentbox.guard.kernel import syscalls
     from agentbox.guard.kernel.netns import drop_capabilities
 
-    _syscalls.prctl(_syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     drop_capabilities()
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):

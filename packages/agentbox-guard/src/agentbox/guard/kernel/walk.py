@@ -11,11 +11,11 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.process import AT_FDCWD, Askers
 
 MOST_LINKS = 40  # path_resolution(7)
-_IN_ROOT = _syscalls.RESOLVE_IN_ROOT | _syscalls.RESOLVE_NO_MAGICLINKS
+_IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
 _PATH = os.O_PATH | os.O_CLOEXEC
 _DELETED = b" (deleted)"
 _OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
@@ -63,9 +63,9 @@ class Tree:
     def __init__(self, root: int, askers: Askers) -> None:
         self.root = root
         self._askers = askers
-        self._follow = _syscalls.Opener(_PATH, _IN_ROOT)
-        self._keep = _syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
-        self._strict = _syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | _syscalls.RESOLVE_NO_SYMLINKS)
+        self._follow = syscalls.Opener(_PATH, _IN_ROOT)
+        self._keep = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
+        self._strict = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
 
     def close(self) -> None:
         """Give the root back."""

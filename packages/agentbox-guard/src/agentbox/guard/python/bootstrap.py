@@ -64,8 +64,12 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
     hook, tell_armed = space["hook"], space["send_all"]
     install(space)
     sys.meta_path.insert(0, Finder(posix_dir(posix_dir(here))))
-    space.clear()
-    vault.clear()
+    for namespace in (
+        space,
+        vault,
+    ):  # nothing of the guard is looked up by name any more; C code that imports needs this
+        namespace.clear()
+        namespace["__builtins__"] = __builtins__
     sys.addaudithook(hook)
     try:
         sys.audit(probe)

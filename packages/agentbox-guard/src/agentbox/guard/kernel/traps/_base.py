@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT
 from agentbox.guard.session import Denial
 
@@ -135,7 +135,7 @@ class Box:
         """A duplicate of the asker's descriptor. Raises `OSError` (EBADF)."""
         pidfd = os.pidfd_open(self.ids(call).process)
         try:
-            return _syscalls.pidfd_getfd(pidfd, number)
+            return syscalls.pidfd_getfd(pidfd, number)
         finally:
             os.close(pidfd)
 

@@ -12,7 +12,7 @@ import os
 import stat
 import struct
 
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, SET_USER
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.traps._base import Box, number, refused
@@ -164,7 +164,7 @@ def _rename(box: Box, call: Call, old_base: int, old: int, new_base: int, new: i
         try:
             _do(
                 box, call, "fs.rename", args, tuple(judged),
-                lambda: _syscalls.renameat2(here.folder, here.leaf, there.folder, there.leaf, flags),
+                lambda: syscalls.renameat2(here.folder, here.leaf, there.folder, there.leaf, flags),
             )  # fmt: skip
         finally:
             if held >= 0:
@@ -280,7 +280,7 @@ def _chown(box: Box, call: Call, found: Found, user: int, group: int) -> None:
 
 
 def _times(box: Box, call: Call, found: Found, times: bytes | None) -> None:
-    _change(box, call, "fs.utime", found, lambda path: _syscalls.utimensat(path, times))
+    _change(box, call, "fs.utime", found, lambda path: syscalls.utimensat(path, times))
 
 
 def _truncate(box: Box, call: Call, name: str) -> None:

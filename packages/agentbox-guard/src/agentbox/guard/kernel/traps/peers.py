@@ -39,13 +39,13 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
 
 def connect_as(box: Box, pid: int, fd: int, target: bytes) -> int:
     """connect(2) in a child of its own, whose number stands for the process `pid` from then on. Raises `OSError`."""
-    from agentbox.guard.kernel import _syscalls
+    from agentbox.guard.kernel import syscalls
 
     child = os.fork()
     if child == 0:
         code = 0
         try:
-            _syscalls.connect(fd, target)
+            syscalls.connect(fd, target)
         except OSError as error:
             code = error.errno or 5
         finally:

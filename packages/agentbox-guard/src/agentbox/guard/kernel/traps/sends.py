@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from agentbox.guard.kernel import _syscalls, memory, rows
+from agentbox.guard.kernel import memory, rows, syscalls
 from agentbox.guard.kernel.traps import sockets
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
@@ -162,7 +162,7 @@ def _send(
             if control:
                 sent = _with_control(fd, payload, control, flags, target[0])
             else:
-                sent = _syscalls.sendto(fd, payload, flags, target[0])
+                sent = syscalls.sendto(fd, payload, flags, target[0])
         finally:
             if target[1] is not None:
                 target[1].close()

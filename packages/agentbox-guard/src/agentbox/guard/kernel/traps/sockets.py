@@ -13,7 +13,7 @@ import os
 import struct
 
 from agentbox.guard.decisions import DECIDERS
-from agentbox.guard.kernel import _syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.session import Denial
@@ -103,9 +103,9 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         _connect_out(box, call, fd, address, family, kind)
     elif family in _INTERNET and family_of(address) in _INTERNET:
         endpoint(box, call, "net.connect", address)
-        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
     elif family == _NETLINK or family_of(address) == _UNSPEC:
-        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
     else:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
@@ -210,7 +210,7 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
-        own_call(box, call, fd, lambda: _syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
@@ -254,7 +254,7 @@ def _bind(box: Box, call: Call, name: str) -> None:
     elif family in _INTERNET and not (box.netns and box.own_loopback):
         endpoint(box, call, "net.bind", address)
     fd = box.duplicate(call, number(number_of))
-    own_call(box, call, fd, lambda: _syscalls.bind(fd, address))
+    own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
 
 def _bind_path(box: Box, call: Call, address: bytes) -> None:
@@ -281,7 +281,7 @@ def _bind_path(box: Box, call: Call, address: bytes) -> None:
         target = struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
         previous = os.umask(box.askers.umask(call.pid))
         try:
-            _syscalls.bind(fd, target)
+            syscalls.bind(fd, target)
         finally:
             os.umask(previous)
             os.close(fd)
