@@ -327,6 +327,8 @@ class Service:
         deadline = time.monotonic() + _LAST_JOBS
         while self._jobs.running and time.monotonic() < deadline:
             self.loop.turn(0.05)
+            for child in self._family.children():  # a program that an effect was just about to start
+                self._family.end_tree(child)
         self._listen_until_quiet(_LAST_WORDS)
         if self._confined is not None:
             self._confined.finish()
