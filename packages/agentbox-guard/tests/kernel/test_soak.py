@@ -96,7 +96,7 @@ def grow(left):
             try: got = os.read(os.open("../secret", os.O_RDONLY), 1)
             except PermissionError: got = b"."
             os.write(writer, got)
-            for held in (0, 1, 2): os.close(held)
+            os.closerange(0, 3)
             grow(share - 1)
             while True: signal.pause()
         left -= share

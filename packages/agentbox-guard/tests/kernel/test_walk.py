@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -43,6 +44,27 @@ def test_names_lead_to_objects_over_links(tree, tmp_path):
     assert path_of(tree.find(ME(), root + b"/folder/../real/./file")) == f"{tmp_path}/real/file"
     assert failure(lambda: tree.find(ME(), root + b"/none")) == errno.ENOENT
     assert failure(lambda: tree.find(ME(), root + b"/real/file/x")) == errno.ENOTDIR
+
+
+def test_names_with_dots_lead_there_while_others_rename(tree, tmp_path):
+    """openat2(2) says EAGAIN for `..` in such a moment, which no open(2) ever does."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "file").write_text("x")
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        os.chdir(tmp_path / "a")
+        os.mkdir("0")
+        while True:
+            os.rename("0", "1")
+            os.rename("1", "0")
+    try:
+        path = os.fsencode(tmp_path) + b"/a/.." * 20 + b"/file"
+        for _ in range(3000):
+            assert path_of(tree.find(ME(), path)) == f"{tmp_path}/file"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_relative_names_start_at_the_askers_folder_or_descriptor(tree, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from agentbox.guard.kernel.process import AT_FDCWD, Askers
 MOST_LINKS = 40  # path_resolution(7)
 _IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
 _PATH = os.O_PATH | os.O_CLOEXEC
+_TRIES = 16
 _DELETED = b" (deleted)"
 _OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
 """Where the asking process's own entries are behind names: these are walked by hand, part by part."""
@@ -84,11 +85,11 @@ class Tree:
         full = self.absolute(thread, path, base)
         if full.startswith(_OWN):
             return self._by_hand(thread, full, follow)
-        opener = self._follow if follow else self._keep
         try:
-            fd = opener(self.root, full)
+            fd = self._open(self._follow if follow else self._keep, full)
         except OSError as error:
-            if error.errno == errno.ELOOP or (error.errno == errno.ENOENT and follow and self._is_link(full)):
+            by_hand = error.errno in (errno.ELOOP, errno.EAGAIN)
+            if by_hand or (error.errno == errno.ENOENT and follow and self._is_link(full)):
                 return self._by_hand(thread, full, follow)
             raise
         found = os.readlink(b"/proc/self/fd/%d" % fd)
@@ -147,11 +148,20 @@ class Tree:
         found.own = number
         return found
 
+    def _open(self, opener: syscalls.Opener, full: bytes) -> int:
+        """openat2(2) cannot tell where `..` leads while anything at all is renamed on the machine: it says EAGAIN."""
+        for _ in range(_TRIES):
+            try:
+                return opener(self.root, full)
+            except BlockingIOError:
+                pass
+        return opener(self.root, full)
+
     def _is_link(self, full: bytes) -> bool:
         try:
-            fd = self._keep(self.root, full)
-        except OSError:
-            return False
+            fd = self._open(self._keep, full)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
         try:
             return stat.S_ISLNK(os.fstat(fd).st_mode)
         finally:
