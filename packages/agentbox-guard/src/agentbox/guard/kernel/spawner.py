@@ -78,6 +78,8 @@ def _receive(requests: _socket.socket) -> tuple[bytes, list[int]] | None:
 
 def _follow(payload: bytes, fds: list[int], confine: Callable[[int, Callable[[], Never]], Never]) -> Never:
     """Start one program, and tell its wait status when it has ended."""
+    from agentbox.guard.kernel import syscalls
+
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     *streams, hand_over, status = fds
     child = os.fork()
@@ -94,6 +96,9 @@ def _follow(payload: bytes, fds: list[int], confine: Callable[[int, Callable[[],
                 _signal.signal(signal, _signal.SIG_DFL)
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
             pairs = dict(entry.partition(b"=")[::2] for entry in environ if entry)
+            # The supervisor takes the listener by pidfd_getfd(2), which an ordinary user may do to dumpable processes
+            # only. The agent's own Landlock domain keeps it from this one, which is in none yet (landlock(7)).
+            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
             confine(hand_over, lambda: _execute(file, argv, pairs))
         except OSError as error:
             os.write(hand_over, b"e" + (error.errno or 5).to_bytes(4, sys.byteorder))
