@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import agentbox.node
+
 HERE = Path(__file__).resolve().parent
+SHIPPED = Path(agentbox.node.__file__).parent / "js"
+"""The JavaScript under test, from a checkout or from a wheel."""
 
 
 @pytest.mark.parametrize("file", sorted((HERE / "js").glob("*.test.cjs")), ids=lambda path: path.name)
 def test_javascript(node, file):
     """Every test of the file passes in this Node."""
-    done = subprocess.run([node, "--test", str(file)], capture_output=True, text=True, timeout=120)
+    environ = {**os.environ, "AGENTBOX_NODE_JS": str(SHIPPED)}
+    done = subprocess.run([node, "--test", str(file)], env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-4000:]

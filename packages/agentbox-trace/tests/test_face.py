@@ -12,6 +12,8 @@ import pytest
 import agentbox.trace as face
 
 PACKAGE = Path(__file__).parent.parent
+INSTALLED = Path(face.__file__).parents[2]
+"""The folder on the import path that holds the package under test, from a checkout or from a wheel."""
 HEAVY = {
     "argparse",
     "asyncio",
@@ -46,7 +48,7 @@ def test_public_names() -> None:
 
 def loaded(code: str) -> set[str]:
     """Which modules `code` loads in a fresh interpreter without site."""
-    source = f"import sys; sys.path.insert(0, {str(PACKAGE / 'src')!r}); before = set(sys.modules)\n{code}\n"
+    source = f"import sys; sys.path.insert(0, {str(INSTALLED)!r}); before = set(sys.modules)\n{code}\n"
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", source + "print(*(set(sys.modules) - before))"],
         check=True,
@@ -105,7 +107,7 @@ def test_spec_names_everything() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     cited = {
         int(number)
-        for path in (PACKAGE / "src").rglob("*.py")
+        for path in Path(face.__file__).parent.rglob("*.py")
         for number in re.findall(r"section (\d+)", path.read_text())
     }
     assert cited <= set(numbers)

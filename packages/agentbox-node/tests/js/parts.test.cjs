@@ -6,7 +6,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const test = require('node:test');
 
-const source = path.join(__dirname, '../../src/agentbox/node/js');
+const source = process.env.AGENTBOX_NODE_JS ?? path.join(__dirname, '../../src/agentbox/node/js');
 const p = require(path.join(source, 'primordials.cjs'));
 
 test('the small hash is SHA-256 at every length around its blocks', () => {

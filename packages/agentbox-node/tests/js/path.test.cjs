@@ -6,7 +6,7 @@ const os = require('node:os');
 const path = require('node:path');
 const test = require('node:test');
 
-const source = path.join(__dirname, '../../src/agentbox/node/js');
+const source = process.env.AGENTBOX_NODE_JS ?? path.join(__dirname, '../../src/agentbox/node/js');
 const p = require(path.join(source, 'primordials.cjs'));
 const form = require(path.join(source, 'forms/path.cjs'))(p);
 const vectors = path.join(__dirname, '../../../agentbox-policy/vectors');
