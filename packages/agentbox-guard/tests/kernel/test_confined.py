@@ -359,3 +359,35 @@ def test_no_entry_is_lost_or_doubled_under_load(box):
     assert len(reads) == 2000 and all(len(entry["args"]["sha256"]) == 64 for entry in reads)
     assert len(done.of("proc.exec")) == 100
     assert not done.denied()
+
+
+@pytest.mark.parametrize("layers", [(), ("--layers", "guard")])
+def test_the_name_by_which_the_policy_was_given_is_sealed(box, layers):
+    """Each link on the way to it, in a write root; nor is a policy left for a later run. Else all of it works."""
+    (box.folder / "state" / "agentbox.policy").write_text("write: .\nexec: *\nread: ../program.py\n")
+    (box.ws / "folder").symlink_to(box.folder / "state")
+    (box.ws / "middle").symlink_to("folder/agentbox.policy")
+    (box.ws / "policy.link").symlink_to("middle")
+    trace = f"{box.folder}/state/trace.jsonl"
+    code = f"""
+    import os
+    for name in ("policy.link", "middle", "folder"):
+        for act in (lambda: os.rename(name, "moved"), lambda: os.rename("other", name), lambda: os.remove(name)):
+            open("other", "w").close()
+            try:
+                act()
+                print("done", name)
+            except PermissionError:
+                pass
+    try:
+        open("agentbox.policy", "w").close()
+        print("left a policy")
+    except PermissionError:
+        pass
+    """
+    program = box.python(code) if not layers else [sys.executable, box.python(code)[-1]]
+    argv = [sys.executable, "-m", "agentbox.cli", "run", "-p", "policy.link", "-t", trace, *layers, "--", *program]
+    done = box.bare(*argv)
+    assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr
+    bare = box.bare(*program)
+    assert bare.stdout.count("done") == 9 and "left a policy" in bare.stdout, bare.stderr

@@ -26,6 +26,7 @@ PROTECTED = (
     "x/.claude/commands/y.md", ".mcp.json", "deep/er/.MCP.json", ".cursor/mcp.json", ".husky/pre-push",
     ".devcontainer/devcontainer.json", ".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/fish/config.fish",
     ".v\u017fcode/tasks.json", ".g\u200cit/hooks/x", ".vimrc", ".tmux.conf",
+    "agentbox.policy", "sub/Agentbox.Policy",
 )  # fmt: skip
 FREE = (
     "main.py", ".gitignore", ".gitattributes", ".gitmodules", ".git/HEAD", ".git/index", ".git/objects/ab/cd",

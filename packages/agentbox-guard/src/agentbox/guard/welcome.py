@@ -108,9 +108,43 @@ def code_roots() -> list[str]:
 
 
 def _sealed(options: RunOptions) -> list[str]:
+    """The policy, every link on the way to it from the name that the user gave it, and agentbox's own code."""
     policy = options.policy.path
-    files = [os.path.realpath(os.path.join(options.cwd, policy))] if policy else []
-    return [*files, *code_roots()]
+    if not policy:
+        return code_roots()
+    target = os.path.realpath(os.path.join(options.cwd, policy))
+    *links, end = _way(os.path.join(options.cwd, options.policy.name))
+    # A policy that came from a trace or by descriptor has a name that leads elsewhere now, or nowhere.
+    return [*(links if end == target else ()), target, *code_roots()]
+
+
+def _way(path: str) -> list[str]:
+    """The links that resolving the absolute `path` goes through, each by its own resolved place, and where it ends
+    (path_resolution(7)).
+    """
+    found: list[str] = []
+    at = "/"
+    parts = path.split("/")[::-1]
+    while parts:
+        part = parts.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, part)
+        if len(found) < _MOST_LINKS and os.path.islink(here):
+            found.append(here)
+            target = os.readlink(here)
+            at = "/" if target.startswith("/") else at
+            parts += target.split("/")[::-1]
+        else:
+            at = here
+    return [*found, at]
+
+
+_MOST_LINKS = 40
+"""path_resolution(7): what has more leads nowhere."""
 
 
 def _interpreter(how: Launch) -> list[str]:

@@ -151,7 +151,8 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
     _grant(granted, system.SYSTEM_TREES, READ | EXECUTE)
     _grant(granted, system.DEVICES, READ | WRITE_FILE | IOCTL_DEV)
     _grant(granted, context.get("readable", ()), READ)
-    _grant(granted, context.get("sealed", ()), READ)
+    # A sealed link must not be replaced; what it leads to is for the rules to say.
+    _grant(granted, [path for path in context.get("sealed", ()) if not os.path.islink(path)], READ)
     _grant(granted, ("/proc",) if "netns" in layers else ("/proc/self",), READ)
     for program in programs:
         trees = system.program_trees(program, search)

@@ -28,9 +28,11 @@ FILES = frozenset((
     ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc",
     ".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".xserverrc", ".pam_environment",
     ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".emacs", ".dir-locals.el", ".gdbinit", ".lldbinit", ".pdbrc", ".irbrc",
-    ".pryrc", ".rprofile", ".tmux.conf", ".screenrc",
+    ".pryrc", ".rprofile", ".tmux.conf", ".screenrc", "agentbox.policy",
 ))  # fmt: skip
-"""Files that shells, editors, debuggers and agents run or take commands from when they start; in lower case."""
+"""Files that shells, editors, debuggers and agents run or take commands from when they start, and the policy that the
+next run would be under; in lower case.
+"""
 
 UNDER_CONFIG = frozenset((
     "autostart", "environment.d", "systemd", "fish", "zsh", "nvim", "helix", "direnv", "mise", "plasma-workspace",
