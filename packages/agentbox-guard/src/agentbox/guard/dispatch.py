@@ -143,7 +143,7 @@ class Dispatcher:
             if stat.S_ISREG(info.st_mode):
                 if info.st_size > (LARGEST if asked else _HASH_HERE):
                     return asked
-                event.args["sha256"] = self._desk.hashes.file(path)
+                event.args["sha256"] = self._desk.hashes.known(info) or self._desk.hashes.file(path)
                 event.args["size"] = info.st_size
         except OSError:
             return False  # nothing that the agent could read either

@@ -6,8 +6,9 @@ program needs, then the rules. It opens nothing.
 
 from __future__ import annotations
 
+import os
+
 from agentbox.guard.decisions import Desk, denial_of
-from agentbox.guard.paths import within
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -30,6 +31,7 @@ _OWN_WRITABLE = ("/comm", "/oom_score_adj", "/oom_adj", "/coredump_filter", "/ti
 
 EXEMPT, RECORDED = 0, 1
 _MOST_KNOWN = 20_000
+_MOST_LINKS = 8
 
 
 class Trees:
@@ -59,8 +61,8 @@ class Judge:
     """
 
     __slots__ = (
-        "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed", "protection",
-        "terminals",
+        "_changeable", "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed",
+        "protection", "terminals",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class Judge:
     ) -> None:
         self._desk = desk
         self._private = Trees(desk.private.values())
+        self._changeable = Trees([*desk.private.values(), *desk.policy.write_folders()])
         self._hidden = Trees(desk.hidden)
         self._sealed = Trees([*desk.sealed, *sealed])
         self._readable = Trees([*desk.readable, *readable])
@@ -126,8 +129,33 @@ class Judge:
 
     def immutable(self, path: str) -> bool:
         """True if nothing of the run can change what this path means: it lies in no tree that the run may write."""
-        policy = self._desk.policy
-        return path not in self._private and not any(within(path, [root]) for root in policy.write_folders())
+        return path not in self._changeable
+
+    def leads(self, path: str, to: str) -> bool:
+        """True if `path` leads to the resolved path `to`, and nothing of the run can change that: every name on the
+        way, and every link, lies in no tree that the run may write.
+        """
+        waiting, done = path.split("/")[::-1], ""
+        links = 0
+        while waiting:
+            part = waiting.pop()
+            if part in ("", "."):
+                continue
+            here = f"{done}/{part}"
+            if part == ".." or here in self._changeable:
+                return False
+            try:
+                target = os.readlink(here)
+            except OSError:
+                done = here
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                return False
+            if target.startswith("/"):
+                done = ""
+            waiting += target.split("/")[::-1]
+        return done == to
 
     def _decide(self, access: str, path: str) -> int | Denial:
         if path in self._hidden:

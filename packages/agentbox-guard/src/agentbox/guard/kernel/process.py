@@ -12,6 +12,7 @@ import os
 AT_FDCWD = 0xFFFFFF9C
 """-100 as the low half of an argument, <linux/fcntl.h>: relative to the working directory."""
 _MOST_KNOWN = 8192
+_MOST_ENTRY = 65536
 
 
 def gone() -> OSError:
@@ -46,12 +47,12 @@ class Askers:
         known = self._ids.get(thread)
         if known is not None:
             return known
-        status = self._status(thread)
-        process = int(status["Tgid"])
+        status = _status(thread)
+        process = int(_member(status, b"Tgid"))
         inner, inner_thread = process, thread
         if self._own_proc:  # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1)
-            inner = int(status.get("NStgid", status["Tgid"]).split()[-1])
-            inner_thread = int(status.get("NSpid", status["Pid"]).split()[-1])
+            inner = int((_member(status, b"NStgid") or _member(status, b"Tgid")).split()[-1])
+            inner_thread = int((_member(status, b"NSpid") or _member(status, b"Pid")).split()[-1])
         if len(self._ids) >= _MOST_KNOWN:
             self._ids.clear()
         known = self._ids[thread] = Ids(process, inner, inner_thread)
@@ -63,7 +64,7 @@ class Askers:
 
     def umask(self, thread: int) -> int:
         """The file mode creation mask (Linux 4.7)."""
-        return int(self._status(thread)["Umask"], 8)
+        return int(_member(_status(thread), b"Umask"), 8)
 
     def terminal(self, thread: int) -> tuple[int, int] | None:
         """(major, minor) of the controlling terminal, or None; field 7 of proc_pid_stat(5)."""
@@ -109,14 +110,26 @@ class Askers:
         except (OSError, StopIteration):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
-    @staticmethod
-    def _status(thread: int) -> dict[str, str]:
-        try:
-            with open(f"/proc/{thread}/status", "rb") as file:
-                text = file.read().decode("ascii", "replace")
-        except OSError:
-            raise gone() from None
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in text.split("\n"))}
+
+def read_entry(path: str) -> bytes:
+    """A small entry of /proc in one read, which for entries of one record gives all of it. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _MOST_ENTRY)
+    finally:
+        os.close(fd)
+
+
+def _status(thread: int) -> bytes:
+    try:
+        return b"\n" + read_entry(f"/proc/{thread}/status")
+    except OSError:
+        raise gone() from None
+
+
+def _member(status: bytes, name: bytes) -> bytes:
+    """A member of proc_pid_status(5); b"" if the kernel has none. The process's name, the first one, has no newline."""
+    return status.partition(b"\n" + name + b":")[2].partition(b"\n")[0].strip()
 
 
 def stat_fields(pid: int) -> list[str]:
@@ -125,7 +138,6 @@ def stat_fields(pid: int) -> list[str]:
     Raises `OSError` (ESRCH).
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode("ascii", "replace").split()
+        return read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii", "replace").split()
     except OSError:
         raise gone() from None

@@ -39,13 +39,15 @@ _TRIES = 8
 class Request:
     """An open(2) as it was asked for."""
 
-    __slots__ = ("base", "flags", "mode", "path")
+    __slots__ = ("base", "flags", "full", "mode", "path")
 
     def __init__(self, path: bytes, base: int, flags: int, mode: int) -> None:
         self.path = path
         self.base = base
         self.flags = flags
         self.mode = mode
+        self.full = b""
+        """The path with its folder in front, of a plain open for reading."""
 
     @property
     def writes(self) -> bool:
@@ -116,10 +118,11 @@ def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
 
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
-    if not flags & ~_SIMPLE and box.known:
+    if not flags & ~_SIMPLE:
         full = request.path if request.path[:1] == b"/" else box.tree.absolute(call.pid, request.path, request.base)
         if full in box.known and _again(box, call, full, flags):
             return
+        request.full = full
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
     for _ in range(_TRIES):
@@ -187,6 +190,10 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
         raise refused()
     if kind == stat.S_IFREG and type(judged) is int and not request.writes:
         box.known[found.path] = judged, box.judge.immutable(found.text)
+        # What needs no entry may also be known by a name over links, as /lib is one to /usr/lib.
+        full = request.full
+        if judged == EXEMPT and full not in (found.path, b"") and box.judge.leads(os.fsdecode(full), found.text):
+            box.known[full] = judged, True
     if op == "fs.write":
         box.scribe.flush()
     if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:
