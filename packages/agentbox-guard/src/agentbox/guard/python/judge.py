@@ -163,7 +163,9 @@ def place(
     return resolve(text, follow)
 
 
-def unclear(op: str, what: Any, *, refuse=refuse, str=str, type=type) -> Refusal | None:
-    """The refusal of a path that has no single meaning."""
+def unclear(op: str, what: Any, *, refuse=refuse, str=str, type=type, contained=False) -> Refusal | None:
+    """The refusal of a path that has no single meaning; under kernel layers what it comes to mean is judged there."""
+    if contained:
+        return None
     reason = f"a {type(what).__name__} here may mean one path now and another later; pass a plain str or bytes path"
     return refuse(op, {"path": "?"}, "read", "?", reason, None)

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.judge import check_file, traced, unclear
+    from agentbox.guard.python.judge import check_file, judge_file, reject, traced, unclear
     from agentbox.guard.python.report import Refusal, refuse
     from agentbox.guard.python.resolve import exact_text, resolve
 
@@ -31,9 +31,34 @@ def unescape(text: str, *, int=int, len=len, bytes=bytes, ValueError=ValueError)
     return out.decode("utf-8", "surrogateescape")
 
 
+def literally(
+    text: str,
+    *,
+    resolve=resolve,
+    judge_file=judge_file,
+    reject=reject,
+    lstat=lstat,
+    OSError=OSError,
+    type=type,
+    int=int,
+) -> Refusal | None:
+    """The refusal of a `file:` text taken as a plain file name, which it is without uri=True; not recorded when allowed.
+
+    Where the folder of that name is missing, as it mostly is, nothing can be opened so.
+    """
+    try:
+        lstat(text.rpartition("/")[0] or ".")
+    except OSError:
+        return None
+    resolved = resolve(text, True)
+    judged = judge_file("write", resolved) if resolved is not None else "its links lead in a circle"
+    return None if type(judged) is int else reject("fs.write", "write", resolved or text, judged, {"path": text})
+
+
 def on_database(
     database: Any,
     *,
+    literally=literally,
     exact_text=exact_text,
     unclear=unclear,
     unescape=unescape,
@@ -52,8 +77,11 @@ def on_database(
         return unclear("fs.write", database)
     if text == "" or text == ":memory:":
         return None
-    readings = [(text, "write")]
+    path, access = text, "write"
     if text[:5] == "file:":
+        refusal = literally(text)
+        if refusal is not None:
+            return refusal
         location, _, query = text[5:].partition("#")[0].partition("?")
         if location[:2] == "//":
             location = "/" + location[2:].partition("/")[2]
@@ -62,25 +90,18 @@ def on_database(
             name, _, value = word.partition("=")
             if unescape(name) == "mode":
                 mode = unescape(value) if mode == "" else "rwc"  # which of two SQLite obeys is not ours to guess
-        if mode != "memory" and location != ":memory:" and location != "":
-            readings.append((unescape(location), "read" if mode == "ro" else "write"))
-        try:
-            lstat(text.rpartition("/")[0] or ".")
-        except OSError:  # no such folder: the literal reading cannot be opened
-            del readings[0]
-    for path, access in readings:
-        resolved = resolve(path, True)
-        if resolved is None:
-            return unclear("fs.write", database)
-        details: dict[str, Any] = {"path": traced(resolved), "flags": "sqlite3"}
-        try:
-            details["size"] = lstat(resolved).st_size
-        except OSError:
-            details["absent"] = True
-        refusal = check_file("fs.read" if access == "read" else "fs.write", access, resolved, details)
-        if refusal is not None:
-            return refusal
-    return None
+        if mode == "memory" or location == ":memory:" or location == "":
+            return None
+        path, access = unescape(location), "read" if mode == "ro" else "write"
+    resolved = resolve(path, True)
+    if resolved is None:
+        return unclear("fs.write", database)
+    details: dict[str, Any] = {"path": traced(resolved), "flags": "sqlite3"}
+    try:
+        details["size"] = lstat(resolved).st_size
+    except OSError:
+        details["absent"] = True
+    return check_file("fs.read" if access == "read" else "fs.write", access, resolved, details)
 
 
 def on_sqlite(
