@@ -42,7 +42,7 @@ def literally(
     type=type,
     int=int,
 ) -> Refusal | None:
-    """The refusal of a `file:` text taken as a plain file name, which it is without uri=True; not recorded when allowed.
+    """The refusal of a `file:` text taken as a plain name, which it is without uri=True; not recorded when allowed.
 
     Where the folder of that name is missing, as it mostly is, nothing can be opened so.
     """
