@@ -162,7 +162,7 @@ class RecordSession:
 
     def _bodies(self, members: dict[str, Any]) -> dict[str, Any]:
         """The members with every body in the form of the trace."""
-        if not any(type(value) is bytes for value in members.values()):
+        if bytes not in map(type, members.values()):
             return members
         return {n: self._writer.body(v) if type(v) is bytes else v for n, v in members.items()}
 
