@@ -38,7 +38,7 @@ class Filter:
     def __init__(self, machine, **spaces):
         self.numbers = callnumbers.table(machine)
         self.arch = callnumbers.AUDIT_ARCH[machine]
-        made = rows.rows(**{"netns": True, "pidns": True, "ipcns": True, **spaces})
+        made = rows.rows(**{"pidns": True, "ipcns": True, **spaces})
         self.program, self.count = bpf.assemble(made, self.arch, self.numbers, callnumbers.LAST)
 
     def __call__(self, name, *arguments):
@@ -49,9 +49,10 @@ class Filter:
 def test_what_is_refused_and_what_is_decided_is_handed_over(machine):
     """Each call that has a fixed answer or a decision reaches the supervisor, and everything ordinary does not."""
     found = Filter(machine)
-    for name in ("openat", "execve", "connect", "bind", "renameat", "unlinkat", "sendmsg", "io_uring_setup", "ptrace"):
+    handed = ("openat", "execve", "connect", "bind", "listen", "renameat", "unlinkat", "sendmsg", "ptrace")
+    for name in (*handed, "io_uring_setup"):
         assert found(name) == bpf.NOTIFY, name
-    for name in ("tgkill", "listen", "shmget", "mq_open", "tkill"):
+    for name in ("tgkill", "shmget", "mq_open", "tkill"):
         assert found(name) == bpf.ALLOW, name
     assert found("clone3") == bpf.ERRNO | errno.ENOSYS
     assert answer(found.program, callnumbers.LAST + 1, (), found.arch) == bpf.ERRNO | errno.ENOSYS
@@ -77,12 +78,12 @@ def test_terminal_input_is_refused_also_with_high_bits(machine):
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_sockets_are_of_three_families_and_two_kinds(machine):
-    """TCP, UDP and local sockets pass, flags and all; local datagram sockets are noted; the rest is refused."""
+    """TCP, UDP and local sockets pass, flags and all; the rest is refused."""
     found = Filter(machine)
     nonblocking = 0o4000
-    for arguments in ((2, 1, 0), (2, 1 | nonblocking, 6), (10, 2, 17), (1, 1, 0), (1, 5, 0), (16, 3, 0)):
+    for arguments in ((2, 1, 0), (2, 1 | nonblocking, 6), (10, 2, 17), (1, 1, 0), (1, 5, 0), (1, 2, 0), (16, 3, 0)):
         assert found("socket", *arguments) == bpf.ALLOW, arguments
-    for arguments in ((17, 3, 0), (38, 5, 0), (40, 1, 0), (2, 3, 1), (2, 1, 262), (2, 5, 132), (16, 3, 15), (1, 2, 0)):
+    for arguments in ((17, 3, 0), (38, 5, 0), (40, 1, 0), (2, 3, 1), (2, 1, 262), (2, 5, 132), (16, 3, 15)):
         assert found("socket", *arguments) == bpf.NOTIFY, arguments
     assert found("socketpair", 1, 1, 0) == bpf.ALLOW and found("socketpair", 2, 1, 0) == bpf.NOTIFY
 
@@ -111,7 +112,7 @@ def test_namespaces_are_refused_and_threads_are_not(machine):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_signals_to_groups_are_handed_over_and_others_without_a_namespace(machine):
     """The caller's group holds the supervisor; without a process namespace any number may be somebody else's."""
-    found, alone = Filter(machine), Filter(machine, netns=False, pidns=False, ipcns=False)
+    found, alone = Filter(machine), Filter(machine, pidns=False, ipcns=False)
     assert found("kill", 0, 9) == found("kill", -1, 9) == found("kill", -77, 9) == bpf.NOTIFY
     assert found("kill", 77, 9) == bpf.ALLOW
     for name in ("kill", "tgkill", "pidfd_send_signal", "listen", "shmget"):
@@ -130,7 +131,7 @@ def test_references_to_files_are_left_to_the_kernel(machine):
 def test_every_call_that_is_handed_over_has_a_trap():
     """A call without a handler would be answered as a foreign one; a row without a number would be dead."""
     for spaces in (True, False):
-        for row in rows.rows(netns=spaces, pidns=spaces, ipcns=spaces, listen=True):
+        for row in rows.rows(pidns=spaces, ipcns=spaces):
             assert row.call in callnumbers.NUMBERS
             assert row.action != bpf.NOTIFY or row.call in TRAPS, row.call
 

@@ -81,7 +81,7 @@ class Broker:
     """One for a run, used on the loop thread. Register `fileno()` for reading in the loop and call `ready` then.
 
     `inside` is the namespace's cookie (`namespace_cookie` of a socket in it), `served` the resolver's addresses there,
-    `insiders` knows who listens there (None: nobody).
+    `insiders` knows who listens there (None: nobody). `observing`: what is denied is to be dialled all the same.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Broker:
         inside: int,
         served: tuple[str, ...],
         insiders: Insiders | None = None,
+        observing: bool = False,
     ) -> None:
         self._desk = desk
         self._synthetic = synthetic
@@ -100,6 +101,7 @@ class Broker:
         self._inside = inside
         self._served = served
         self._insiders = insiders
+        self.observing = observing
         self._epoll = select.epoll()
         self._dials: dict[int, Dial] = {}
 
@@ -186,10 +188,12 @@ class Broker:
         """An address of this machine at which nobody of the run listens and which no rule opens on the host.
 
         Inside, a connection is let go on, to fail as a closed port does, which is worth an entry. Datagrams would seem
-        to be sent: they are refused, and so is the connecting of their socket.
+        to be sent: they are refused, and so is the connecting of their socket. While only observing it means the host,
+        as it does without agentbox.
         """
         datagram = answer.request.kind == SOCK_DGRAM
-        answer.action = DENY if outside or datagram else CONTINUE
+        if not self.observing:
+            answer.action = DENY if outside or datagram else CONTINUE
         answer.denial = denial
 
     def _allowed_name(self, address: str, port: int) -> str:
@@ -205,8 +209,12 @@ class Broker:
         return ""
 
     def _dissolve(self, request: Request, outside: bool) -> Answer:
-        """connect(2) with AF_UNSPEC. A TCP socket outside would be free to listen there afterwards."""
-        if outside and request.kind == SOCK_STREAM:
+        """connect(2) with AF_UNSPEC. A socket outside would be free to be bound there afterwards, and to listen.
+
+        The C library does it between the addresses that it sorts (RFC 6724) and does not look at the outcome: its next
+        connect(2) is given a new socket.
+        """
+        if outside:
             return Answer(FAIL, {}, request, number=errno.EOPNOTSUPP)
         return Answer(CONTINUE, {}, request)
 

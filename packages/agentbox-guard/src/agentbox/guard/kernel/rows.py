@@ -91,21 +91,19 @@ FILES = (
 """Calls that open or change files."""
 
 
-def rows(*, netns: bool, pidns: bool, ipcns: bool = False, listen: bool = False) -> tuple[Row, ...]:
-    """The filter for a run with or without its own network, process and IPC namespaces; `listen`: it needs a rule."""
+def rows(*, pidns: bool, ipcns: bool = False) -> tuple[Row, ...]:
+    """The filter for a run with or without its own process and IPC namespaces."""
     made = [
         # An O_PATH descriptor tells nothing but what stat(2) tells, and what it is used for is decided then. It could
         # not
         # be handed over either: SECCOMP_IOCTL_NOTIF_ADDFD takes no such descriptor.
         Row("open", ALLOW, Test(1, (O_PATH,), mask=O_PATH)),
         Row("openat", ALLOW, Test(2, (O_PATH,), mask=O_PATH)),
-        *(Row(name, NOTIFY) for name in (*FILES, "execve", "execveat", "connect", "bind")),
+        *(Row(name, NOTIFY) for name in (*FILES, "execve", "execveat", "connect", "bind", "listen")),
         *_terminal_and_process(),
         *_sockets(),
         *(Row(name, NOTIFY) for name in _ALWAYS),
     ]
-    if listen or not netns:
-        made.append(Row("listen", NOTIFY))
     if not ipcns:
         made += [Row(name, NOTIFY) for name in _SHARED_MEMORY]
     # Zero and negative targets are process groups: the caller's own is the supervisor's as well (kill(2)).
@@ -137,13 +135,10 @@ def _sockets() -> tuple[Row, ...]:
     internet = Test(0, (AF_INET, AF_INET6))
     return (
         Row("socket", NOTIFY, Test(0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), wanted=False)),
-        # Datagram sockets of the local kind are noted, as each may send to any path; see traps/send.py.
-        Row("socket", NOTIFY, Test(0, (AF_UNIX,)), Test(1, (SOCK_DGRAM,), mask=SOCK_KIND)),
         Row("socket", NOTIFY, internet, Test(1, (SOCK_STREAM, SOCK_DGRAM), mask=SOCK_KIND, wanted=False)),
         Row("socket", NOTIFY, internet, Test(2, IP_PROTOCOLS, wanted=False)),
         Row("socket", NOTIFY, Test(0, (AF_NETLINK,)), Test(2, (0,), wanted=False)),
         Row("socketpair", NOTIFY, Test(0, (AF_UNIX,), wanted=False)),
-        Row("socketpair", NOTIFY, Test(1, (SOCK_DGRAM,), mask=SOCK_KIND)),
         Row("sendto", NOTIFY, Test(3, (MSG_FASTOPEN,), mask=MSG_FASTOPEN)),
         Row("sendto", NOTIFY, Test(4, (0,), wanted=False)),
         Row("sendto", NOTIFY, Test(4, (0,), high=True, wanted=False)),

@@ -51,7 +51,7 @@ class Seccomp:
     def plan(self, policy: Policy, context: Mapping[str, Any]) -> Plan:
         """The filter; the policy makes no difference, the member `layers` of `context` does: which others are live."""
         netns = "netns" in context.get("layers", ())
-        return plan_for(os.uname().machine, netns=netns, listen=bool(context.get("loopback_ruled")))
+        return plan_for(os.uname().machine, netns=netns)
 
     def apply(self, plan: Plan) -> None:
         """Install it for the calling process and all that it starts; `plan.listener` is to be handed to the supervisor.
@@ -80,9 +80,9 @@ class Seccomp:
 SECCOMP = Seccomp()
 
 
-def plan_for(machine: str, *, netns: bool, listen: bool = False) -> Plan:
+def plan_for(machine: str, *, netns: bool) -> Plan:
     """The filter for a machine, with or without namespaces of the run's own."""
-    made = rows.rows(netns=netns, pidns=netns, ipcns=netns, listen=listen)
+    made = rows.rows(pidns=netns, ipcns=netns)
     program, count = bpf.assemble(made, callnumbers.AUDIT_ARCH[machine], callnumbers.table(machine), callnumbers.LAST)
     return Plan(program, count)
 

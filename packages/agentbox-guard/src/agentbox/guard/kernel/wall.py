@@ -9,7 +9,6 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import errno
 import os
-import stat
 
 from agentbox.guard.kernel import callnumbers
 from agentbox.guard.kernel.judge import Judge
@@ -81,7 +80,6 @@ class Wall:
             own_loopback=netns and not message["loopback_ruled"],
         )
         self.box.known.live = not message["scratch"]
-        self.box.datagrams = any(_is_socket(number) for number in range(3))  # it may be one that sends anywhere
         self.own_processes = netns
         self._listeners: list[Listener] = []
         self._loop: Loop
@@ -176,10 +174,3 @@ class Wall:
             listener.close()
         self._listeners = []
         self.box.tree.close()
-
-
-def _is_socket(descriptor: int) -> bool:
-    try:
-        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
-    except OSError:
-        return False

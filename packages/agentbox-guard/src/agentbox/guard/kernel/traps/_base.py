@@ -50,13 +50,10 @@ class Known(dict[bytes, tuple["int", bool]]):
 
 
 class Box:
-    """What traps work with. `broker` makes connections outside of an empty network namespace, None without one.
-
-    `datagrams` turns true when the run has made a local datagram socket, which may send to any path from then on.
-    """
+    """What traps work with. `broker` makes connections outside of an empty network namespace, None without one."""
 
     __slots__ = (
-        "adopt", "askers", "broker", "datagrams", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
+        "adopt", "askers", "broker", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
         "lineage",
         "listener",
         "memory",
@@ -104,7 +101,6 @@ class Box:
         self.traffic = traffic
         self.network: Callable[[], None] = lambda: None
         """Has `broker` made, where there is to be one."""
-        self.datagrams = False
         self.known: Known = Known()
         """Resolved paths of regular files that were opened for reading: what was judged, and whether it stays so."""
         self.launches: set[int] = set()

@@ -7,13 +7,17 @@ here.
 from __future__ import annotations
 
 import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
+import errno
 import os
 import struct
 
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
@@ -37,23 +41,46 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     box.listener.value(call, 0)
 
 
-def connect_as(box: Box, pid: int, fd: int, target: bytes) -> int:
-    """connect(2) in a child of its own, whose number stands for the process `pid` from then on. Raises `OSError`."""
-    from agentbox.guard.kernel import syscalls
+def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
+    """Make a call in a child, whose number stands for the process `pid` from then on; 0. Raises `OSError`."""
+    return in_child(act, lambda child: box.peers.__setitem__(child, pid))
 
+
+def powerless(spaces: int, act: Callable[[], object]) -> int:
+    """Make a call in a child that is in the user namespace behind `spaces` and has no capability there; 0.
+
+    An ordinary user's supervisor owns the run's user namespace, which is as good as every capability in it
+    (user_namespaces(7)), and root's has them all: so giving them up is not enough, and neither is going there. Raises
+    `OSError`.
+    """
+
+    def without() -> None:
+        if os.fstat(spaces).st_ino != os.stat("/proc/self/ns/user").st_ino:
+            syscalls.setns(spaces, syscalls.CLONE_NEWUSER)
+        syscalls.capset(0, 0, 0)
+        act()
+
+    return in_child(without)
+
+
+def in_child(act: Callable[[], object], began: Callable[[int], object] | None = None) -> int:
+    """Make a call in a child of its own and wait for it; `began` takes the child's number. 0; raises `OSError`."""
     child = os.fork()
     if child == 0:
-        code = 0
+        code = errno.EIO
         try:
-            syscalls.connect(fd, target)
+            act()
+            code = 0
         except OSError as error:
-            code = error.errno or 5
+            code = error.errno or errno.EIO
         finally:
             os._exit(code & 0xFF)
-    box.peers[child] = pid
+    if began is not None:
+        began(child)
     _, status = os.waitpid(child, 0)
     number_of = os.waitstatus_to_exitcode(status)
     if number_of:
+        number_of = max(number_of, errno.EPERM)  # of a child that was killed nobody knows what it did
         raise OSError(number_of, os.strerror(number_of))
     return 0
 

@@ -31,10 +31,6 @@ def refuse(box: Box, call: Call, name: str, shown: str = "") -> None:
 
 def _socket(box: Box, call: Call, name: str) -> None:
     family, kind, protocol = (number(argument) for argument in call.args[:3])
-    if family == rows.AF_UNIX:
-        box.datagrams = True  # it may send to any path from now on: see send.py
-        box.listener.proceed(call)
-        return
     shown = _FAMILIES.get(family, str(family))
     refuse(box, call, name, f"{name} {shown} kind {kind & rows.SOCK_KIND} protocol {protocol}")
 

@@ -1,7 +1,7 @@
 """Datagrams and messages: an address that goes with them is decided on like a connection, on the supervisor's own copy.
 
-While the run has no socket that could send to a path or out of its network, the kernel makes the call; from then on the
-supervisor sends copies itself.
+The supervisor sends copies itself, on a duplicate of the socket, and never lets the kernel go on: neither the message
+nor the socket that a descriptor stands for can then become another after the decision.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import struct
 
 from agentbox.guard.kernel import memory, rows, syscalls
+from agentbox.guard.kernel.outside import endpoint, target
 from agentbox.guard.kernel.traps import sockets
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_PAYLOAD = 1 << 20
 """Bytes that one call sends at most of a stream (it may send less than asked); a datagram must fit in whole."""
+_MSG_ZEROCOPY = 0x4000000  # <linux/socket.h>, Linux 4.14
 _SCM_RIGHTS, _SCM_CREDENTIALS = 1, 2  # <linux/socket.h>
 
 
@@ -43,9 +45,6 @@ def _sendmsg(box: Box, call: Call, name: str) -> None:
     if flags & rows.MSG_FASTOPEN:
         refuse(box, call, name, "sendmsg with MSG_FASTOPEN")
         return
-    if _harmless(box):
-        box.listener.proceed(call)
-        return
     found = memory.message(box.memory, call.pid, head)
     payload = _payload(box, call, found.parts)
     control, passed = _control(box, call, found.control)
@@ -63,9 +62,6 @@ def _sendmmsg(box: Box, call: Call, name: str) -> None:
     if flags & rows.MSG_FASTOPEN:
         refuse(box, call, name, "sendmmsg with MSG_FASTOPEN")
         return
-    if _harmless(box):
-        box.listener.proceed(call)
-        return
     if not count & 0xFFFFFFFF:
         box.listener.value(call, 0)
         return
@@ -79,11 +75,6 @@ def _sendmmsg(box: Box, call: Call, name: str) -> None:
     finally:
         for fd in passed:
             os.close(fd)
-
-
-def _harmless(box: Box) -> bool:
-    """True while no socket of the run can carry a message out: without local datagram sockets, in an empty network."""
-    return box.netns and not box.datagrams
 
 
 def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
@@ -136,14 +127,23 @@ def _send(
 ) -> None:
     box.network()
     fd = box.duplicate(call, place)
-    twin = socket.socket(fileno=os.dup(fd))
     try:
-        family, kind = int(twin.family), int(twin.type) & 0xF
+        if flags & _MSG_ZEROCOPY:  # the supervisor's copy is gone too soon; programs then copy, too
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        family, kind = sockets.sort_of(fd)
+        if family == socket.AF_NETLINK:
+            if control:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            wholly = len(payload) if value is None else value
+            sockets.netlink_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), wholly)
+            return
         if address and family == socket.AF_UNIX and sockets.family_of(address) == socket.AF_UNIX:
             target: Any = sockets.local(box, call, "net.send", address)
         elif address and family in (socket.AF_INET, socket.AF_INET6):
             if kind == socket.SOCK_DGRAM and box.broker is not None:
                 if _send_out(box, call, fd, payload, address, family, kind):
+                    for one in passed or ():
+                        os.close(one)
                     return
             elif kind == socket.SOCK_DGRAM and sockets.family_of(address) != socket.AF_UNSPEC:
                 sockets.endpoint(box, call, "net.send", address)
@@ -153,8 +153,6 @@ def _send(
     except OSError:
         os.close(fd)
         raise
-    finally:
-        twin.close()
     flags |= socket.MSG_NOSIGNAL
 
     def act() -> int:
@@ -179,7 +177,8 @@ def _with_control(fd: int, payload: bytes, control: list[tuple[int, int, bytes]]
         if address and one.family == socket.AF_UNIX:
             return one.sendmsg([payload], control, flags, sockets.unix_name(address))
         if address:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            _, place, port = endpoint(address, int(one.family), int(one.type))
+            return one.sendmsg([payload], control, flags, target(one, place, port))
         return one.sendmsg([payload], control, flags)
     finally:
         one.close()
@@ -217,7 +216,6 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
         box.scribe.observe(pid, "net.send", dict(answer.args))
         box.scribe.flush()
         if answer.socket is not None:
-            box.datagrams = True
             box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
             answer.socket.close()
         box.listener.value(call, answer.sent)

@@ -13,9 +13,10 @@ import os
 import struct
 
 from agentbox.guard.decisions import DECIDERS
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import rows, syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.traps.refusals import REASON
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -55,6 +56,38 @@ def unix_name(address: bytes) -> bytes:
     return name.split(b"\0", 1)[0]
 
 
+def sort_of(fd: int) -> tuple[int, int]:
+    """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
+    twin = socket.socket(fileno=os.dup(fd))
+    try:
+        return int(twin.family), int(twin.type) & rows.SOCK_KIND
+    finally:
+        twin.close()
+
+
+def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
+    """Make a call on a duplicate of a netlink socket and answer with `value`. Closes `fd`, unless it raises.
+
+    The kernel judges netlink messages by who sends them (netlink(7)): the supervisor would make devices that the
+    program may not make. Letting the kernel go on would be no better: the program could put another socket over the
+    descriptor, one that has left the namespace, and the address would never have been decided on. So a child without
+    capabilities does it, on the very socket that was looked at.
+    """
+    spaces = os.open(f"/proc/{box.ids(call).process}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    if not box.listener.stands(call):  # the number may be another's by now
+        os.close(spaces)
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+    def powerless() -> int:
+        try:
+            peers.powerless(spaces, act)
+        finally:
+            os.close(spaces)
+        return value
+
+    own_call(box, call, fd, powerless)
+
+
 def own_call(box: Box, call: Call, fd: int, act: Callable[[], int]) -> None:
     """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`."""
 
@@ -92,11 +125,7 @@ def _connect(box: Box, call: Call, name: str) -> None:
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
     box.network()
-    twin = socket.socket(fileno=os.dup(fd))
-    try:
-        family, kind = int(twin.family), int(twin.type) & 0xF
-    finally:
-        twin.close()
+    family, kind = sort_of(fd)
     if family == _UNIX and family_of(address) == _UNIX:
         _connect_local(box, call, fd, address)
     elif family in _INTERNET and box.broker is not None:
@@ -104,7 +133,9 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     elif family in _INTERNET and family_of(address) in _INTERNET:
         endpoint(box, call, "net.connect", address)
         own_call(box, call, fd, lambda: syscalls.connect(fd, address))
-    elif family == _NETLINK or family_of(address) == _UNSPEC:
+    elif family == _NETLINK:
+        netlink_call(box, call, fd, lambda: syscalls.connect(fd, address))
+    elif family_of(address) == _UNSPEC:
         own_call(box, call, fd, lambda: syscalls.connect(fd, address))
     else:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
@@ -121,7 +152,7 @@ def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
 
     def act() -> int:
         try:
-            return peers.connect_as(box, pid, fd, target)
+            return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
         finally:
             if found is not None:
                 found.close()
@@ -231,8 +262,6 @@ def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
     box.scribe.flush()
     if answer.socket is not None:
         place = number(call.args[0])
-        if answer.request.kind == socket.SOCK_DGRAM:
-            box.datagrams = True
         box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
         box.connected(answer)
         answer.socket.close()
@@ -245,24 +274,57 @@ def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
 def _bind(box: Box, call: Call, name: str) -> None:
     number_of, place, size = call.args[:3]
     address = address_at(box, call, place, size)
-    family = family_of(address)
-    if family == _UNIX and unix_name(address)[:1] not in (b"", b"\0"):
-        _bind_path(box, call, address)
-        return
-    if family == _UNIX and unix_name(address):
-        _decide_local(box, call, "net.bind", "\0" + os.fsdecode(unix_name(address)[1:]), abstract=True)
-    elif family in _INTERNET and not (box.netns and box.own_loopback):
-        endpoint(box, call, "net.bind", address)
     fd = box.duplicate(call, number(number_of))
+    try:
+        _bind_to(box, call, fd, address)
+        fd = -1
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
+    """Takes `fd` over, unless it raises."""
+    family, _ = sort_of(fd)
+    if family == _NETLINK:
+        netlink_call(box, call, fd, lambda: syscalls.bind(fd, address))
+        return
+    if family == _UNIX and family_of(address) == _UNIX:
+        if unix_name(address)[:1] not in (b"", b"\0"):
+            _bind_path(box, call, fd, address)
+            return
+        if unix_name(address):
+            _decide_local(box, call, "net.bind", "\0" + os.fsdecode(unix_name(address)[1:]), abstract=True)
+    elif family in _INTERNET:
+        _refuse_outside(box, call, fd, "bind")
+        if family_of(address) == _UNSPEC:
+            address = struct.pack("=H", family) + address[2:]  # which the kernel takes for it (bind(2) of Linux)
+        if not (box.netns and box.own_loopback):
+            endpoint(box, call, "net.bind", address)
     own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
 
-def _bind_path(box: Box, call: Call, address: bytes) -> None:
+def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
+    """A socket that was put in the place of a program's own is for what was decided when it was made, and for nothing
+    else: nobody may bind it or listen with it, which would be on the host. Raises `OSError`.
+    """
+    box.network()
+    if box.broker is None or box.broker.is_inside(fd):
+        return
+    shown = f"{name} of a connection that was made outside"
+    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, REASON))
+    box.scribe.flush()
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+def _bind_path(box: Box, call: Call, fd: int, address: bytes) -> None:
     """A local socket's file. The name that the socket then has is the one given, so the kernel makes the call.
 
     Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets
     are
-    only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant.
+    only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant. The
+    descriptor may have become another as well, and nothing is gained by that: datagram sockets outside are bound
+    already, and with one for connections nobody can listen (`_listen`). Takes `fd` over, unless it raises.
     """
     found = box.tree.place(call.pid, unix_name(address))
     try:
@@ -276,30 +338,36 @@ def _bind_path(box: Box, call: Call, address: bytes) -> None:
         _decide_local(box, call, "net.bind", found.text)
         if box.landlock:
             box.listener.proceed(call)
+            os.close(fd)
             return
-        fd = box.duplicate(call, number(call.args[0]))
         target = struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
         previous = os.umask(box.askers.umask(call.pid))
         try:
             syscalls.bind(fd, target)
         finally:
             os.umask(previous)
-            os.close(fd)
         box.listener.value(call, 0)
+        os.close(fd)
     finally:
         found.close()
 
 
 def _listen(box: Box, call: Call, name: str) -> None:
-    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address."""
+    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address.
+
+    Of a local one the kernel notes who listens (unix(7)): a child does it in the program's name.
+    """
     fd = box.duplicate(call, number(call.args[0]))
     twin = socket.socket(fileno=fd)
     try:
-        bound = twin.family not in (socket.AF_INET, socket.AF_INET6) or twin.getsockname()[1] != 0
-        if not bound:
-            address = struct.pack("=H", int(twin.family)) + bytes(26)
-            endpoint(box, call, "net.bind", address)
-        twin.listen(number(call.args[1]))
+        backlog = number(call.args[1])
+        if twin.family in _INTERNET:
+            _refuse_outside(box, call, fd, name)
+            if twin.getsockname()[1] == 0 and not (box.netns and box.own_loopback):
+                endpoint(box, call, "net.bind", struct.pack("=H", int(twin.family)) + bytes(26))
+            twin.listen(backlog)
+        else:
+            peers.act_as(box, box.ids(call).process, lambda: twin.listen(backlog))
     finally:
         twin.close()
     box.listener.value(call, 0)
