@@ -369,7 +369,7 @@ def test_the_name_by_which_the_policy_was_given_is_sealed(box, layers):
     (box.ws / "middle").symlink_to("folder/agentbox.policy")
     (box.ws / "policy.link").symlink_to("middle")
     trace = f"{box.folder}/state/trace.jsonl"
-    code = f"""
+    code = """
     import os
     for name in ("policy.link", "middle", "folder"):
         for act in (lambda: os.rename(name, "moved"), lambda: os.rename("other", name), lambda: os.remove(name)):

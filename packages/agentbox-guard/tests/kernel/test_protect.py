@@ -126,10 +126,73 @@ def test_a_folder_with_hooks_does_not_become_a_git_folder(guard: Protection, tmp
     (evil / "hooks/post-checkout").rename(evil / "hooks/post-checkout.sample")
     assert guard.reason(f"{evil}/HEAD") == "" == guard.reason(f"{evil}/objects")
     (evil / "config").write_text("[core]\n fsmonitor = ./run\n")
-    assert "core.fsmonitor" in guard.reason(f"{evil}/HEAD")
+    assert "core.fsmonitor" in guard.reason(f"{evil}/objects")
     assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
     (evil / "config").write_text("[core]\n bare = false\n")
     assert guard.rename_reason(str(evil), f"{tmp_path}/.git") == ""
+
+
+def test_what_cannot_be_looked_at_makes_no_git_folder(guard: Protection, tmp_path: Path) -> None:
+    """A linked part, configuration that is no single regular file or is still written, a commondir that git never made."""
+    evil = tmp_path / "evil"
+    for part in ("hooks", "refs"):
+        (evil / part).mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    wanted = f"{evil}/objects"
+    assert guard.reason(wanted) == ""
+    (evil / "hooks").rename(evil / "away")
+    (evil / "Hooks").symlink_to("../other")
+    assert "a link in a git directory" in guard.reason(wanted)
+    assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
+    (evil / "Hooks").unlink()
+    os.mkfifo(evil / "config")
+    assert "regular file" in guard.reason(wanted)
+    (evil / "config").unlink()
+    (evil / "config").touch()
+    with open(evil / "config", "a"):
+        assert "still open for writing" in guard.reason(wanted)
+        assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
+    assert guard.reason(wanted) == ""
+    os.link(evil / "config", tmp_path / "second")
+    assert "another name" in guard.reason(wanted)
+    assert guard.rename_reason(str(evil), f"{tmp_path}/.git") != ""
+    (tmp_path / "second").unlink()
+    (evil / "commondir").touch()
+    assert "commondir" in guard.reason(wanted) and "commondir" in guard.reason(f"{evil}/HEAD")
+    (evil / "commondir").unlink()
+    assert guard.reason(wanted) == "" == guard.rename_reason(str(evil), f"{tmp_path}/.git")
+
+
+def test_a_git_folder_stays_one_and_gets_no_links(guard: Protection, tmp_path: Path) -> None:
+    """Not taken apart by renaming, no link for a part of it, no commondir but a worktree's; as a whole it may move."""
+    made = repository(tmp_path, "store")
+    base = str(tmp_path)
+    assert guard.rename_reason(f"{made}/refs", f"{made}/refs2") != ""
+    assert guard.rename_reason(f"{made}/HEAD", f"{made}/HEAD2") == ""
+    assert guard.rename_reason(str(made), f"{base}/store2") == "" == guard.rename_reason(str(made), f"{base}/.git")
+    for name in ("hooks", "config", "commondir"):
+        assert guard.symlink_reason(f"{made}/{name}") != "", name
+    assert guard.reason(f"{made}/commondir") != ""
+    assert guard.reason(f"{made}/worktrees/w/commondir") == "" != guard.reason(f"{base}/worktrees/.git/commondir")
+    assert guard.reason(f"{base}/commondir") == "" == guard.symlink_reason(f"{base}/hooks")
+    for name in (".config", ".Config", ".config/git", ".config/fish"):
+        assert guard.symlink_reason(f"{base}/{name}") != "", name
+    tree = made / "worktrees/w"
+    tree.mkdir(parents=True)
+    for name in ("HEAD", "commondir"):
+        (tree / name).touch()
+    assert guard.rename_reason(str(tree), f"{base}/w") != ""
+    assert guard.rename_reason(str(tree), f"{made}/worktrees/v") == ""
+
+
+def test_folders_that_merely_have_such_names_are_free(guard: Protection, tmp_path: Path) -> None:
+    """Source code has folders named hooks, objects or refs as well."""
+    (tmp_path / "src/hooks").mkdir(parents=True)
+    (tmp_path / "src/hooks/useThis.ts").touch()
+    (tmp_path / "src/config").symlink_to("hooks")
+    assert guard.reason(f"{tmp_path}/src/objects") == "" == guard.reason(f"{tmp_path}/src/HEAD")
+    (tmp_path / "src/refs").mkdir()
+    assert guard.reason(f"{tmp_path}/src/objects") != ""
 
 
 def test_renaming_and_linking_do_not_get_around_it(guard: Protection, tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ workspace to protect it. It decides on resolved paths and changes nothing.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 
-from agentbox.guard.kernel import gitconfig, protected
+from agentbox.guard.kernel import gitdirs, protected
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
 
 MOST_FILES = 20000
 """How many files of a folder are looked through before it may be renamed."""
-
-_F_SETLEASE = 1024  # <fcntl.h>, Linux 2.4
-_MAKINGS = frozenset(("head", "objects", "refs", "commondir"))
-"""What makes a folder a git directory, see `protected.is_repository`."""
 
 
 class Protection:
@@ -69,10 +63,12 @@ class Protection:
 
     def symlink_reason(self, path: str) -> str:
         """Why no symbolic link may be made at `path`: what is written behind it would not bear its name."""
-        name = protected.folded(os.path.basename(path))
-        if name == ".git" and not self._is_exempt(path):
-            return "a link named .git could lead git to a folder that somebody else fills" + protected.BUILTIN
-        return self.reason(path) or self.reason(path + "/x")
+        if self._is_exempt(path):
+            return ""
+        why = self._link_place(path)
+        if not why and gitdirs.is_part(path) and gitdirs.completes(path):
+            why = gitdirs.LINK_REASON
+        return why + protected.BUILTIN if why else self.reason(path)
 
     def link_reason(self, source: str, target: str) -> str:
         """Why no hard link may be made: a second name would be written instead of the protected one."""
@@ -82,6 +78,8 @@ class Protection:
         """Why `source` may not become `target`; looks through folders. When it gives "" and `is_content(target)`, the
         file must pass `content_reason` as well.
         """
+        if gitdirs.breaks(source) and not self._is_exempt(source):
+            return gitdirs.BREAK_REASON + protected.BUILTIN
         if os.path.islink(source):
             return self.removal_reason(source) or self.symlink_reason(target)
         if os.path.isdir(source):
@@ -92,27 +90,20 @@ class Protection:
     def content_reason(self, descriptor: int, path: str) -> str:
         """Why the file open for reading as `descriptor` may not become the configuration `path`; "" if it may.
 
-        It then has a lease on the file, which nobody has open for writing: rename it, and close the descriptor after
-        (fcntl(2), F_SETLEASE). Raises `OSError` when it cannot be read.
+        It then has a lease on the file, which has one name and which nobody has open for writing: rename it, and close
+        the descriptor after (`gitdirs.configuration_problem`). Raises `OSError` when it cannot be read.
         """
-        try:
-            fcntl.fcntl(descriptor, _F_SETLEASE, fcntl.F_RDLCK)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EBUSY):
-                return "the new configuration is still open for writing" + protected.BUILTIN
-            if error.errno not in (errno.EINVAL, errno.EACCES):
-                raise
-            return "the new configuration cannot be held while it is looked at" + protected.BUILTIN
-        data = _read(descriptor)
+        data = b""
         try:
             before = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            found = gitconfig.problem(data)
+            pass
         else:
             try:
-                found = gitconfig.problem(data, _read(before))
+                data = gitdirs.read(before)
             finally:
                 os.close(before)
+        found = gitdirs.configuration_problem(descriptor, data)
         return found + protected.BUILTIN if found else ""
 
     def _place(self, path: str) -> tuple[int, str]:
@@ -137,29 +128,16 @@ class Protection:
 
     def _completed(self, path: str) -> str:
         """When `path` makes its folder a git directory, what is in it already must not be what git would run."""
-        folder, name = os.path.split(path)
-        if protected.folded(name) not in _MAKINGS or self._is_exempt(path) or os.path.lexists(path):
-            return ""
-        try:
-            hooks = os.listdir(folder + "/hooks")
-        except OSError:
-            hooks = []
-        if any(not protected.folded(name).endswith(".sample") for name in hooks):
-            return protected.HOOK_REASON + protected.BUILTIN
-        for name in ("config", "config.worktree"):
-            try:
-                descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            except OSError:
-                continue
-            try:
-                found = gitconfig.problem(_read(descriptor))
-            except OSError:
-                found = protected.CONFIG_REASON
-            finally:
-                os.close(descriptor)
-            if found:
-                return found + protected.BUILTIN
-        return ""
+        why = "" if self._is_exempt(path) else gitdirs.completion_problem(path)
+        return why + protected.BUILTIN if why else ""
+
+    def _link_place(self, path: str) -> str:
+        """What a link at `path` would lead elsewhere, by names alone; "" for nothing."""
+        name = protected.folded(path)
+        if name.endswith("/.git"):
+            return "a link named .git could lead git to a folder that somebody else fills"
+        behind = "/fish/x" if name.endswith("/.config") else "/config" if name.endswith("/.config/git") else ""
+        return self._place(path)[1] or self._place(path + "/x")[1] or self._place(path + behind)[1]
 
     def _tree_reason(self, source: str, target: str) -> str:
         """Whether something in a folder would be protected under its new name that is not under its old one."""
@@ -179,11 +157,20 @@ class Protection:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(name)
                         continue
-                    old, new = source + name, target + name
-                    why = self._place(new)[1]
-                    if why and not self._place(old)[1] and not self._is_harmless(old, new):
+                    why = self._moved_reason(source + name, target + name, entry.is_symlink())
+                    if why:
                         return why + protected.BUILTIN
         return ""
+
+    def _moved_reason(self, old: str, new: str, link: bool) -> str:
+        """What makes a file or link protected at `new` that was not at `old`, by the renaming of a folder."""
+        if link:
+            why = self._link_place(new)
+            return "" if not why or self._link_place(old) else why
+        why = self._place(new)[1]
+        if why and not self._place(old)[1] and not self._is_harmless(old, new):
+            return why
+        return gitdirs.COMMON_REASON if gitdirs.moves_commondir(old, new) and not self._is_exempt(new) else ""
 
     def _is_harmless(self, source: str, target: str) -> bool:
         """Whether a file that becomes git configuration by the renaming of a folder runs nothing."""
@@ -206,11 +193,3 @@ def _glob(rule: Rule) -> tuple[str, tuple[Any, ...], frozenset[str]]:
     patterns = glob_patterns(rule.form["glob"])
     names = frozenset(protected.folded(one) for one in patterns if type(one) is str)
     return rule.form["root"].rstrip("/") + "/", patterns, names
-
-
-def _read(descriptor: int) -> bytes:
-    """All of a file, or more than may be looked through."""
-    data = b""
-    while len(data) <= gitconfig.LARGEST and (chunk := os.pread(descriptor, 65536, len(data))):
-        data += chunk
-    return data

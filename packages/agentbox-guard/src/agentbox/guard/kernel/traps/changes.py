@@ -35,7 +35,6 @@ _KINDS = (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
 _ATTRIBUTES = (b"user.", b"system.posix_acl_access", b"system.posix_acl_default")
 _MOST_ATTRIBUTE = 65536  # XATTR_SIZE_MAX, <linux/limits.h>
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4  # <linux/fs.h>, Linux 3.15 to 3.18
-_SECOND_NAME = "it has another name, by which it could be changed after it was looked at"
 _FD = b"/proc/self/fd/%d"
 
 
@@ -198,8 +197,6 @@ def _judge_content(protection: Protection, source: Found, path: str) -> tuple[in
     """A descriptor that keeps others from writing the file until it is closed, and whether it may become `path`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     held = os.open(source.leaf, flags, dir_fd=source.folder)
-    if os.fstat(held).st_nlink != 1:
-        return held, Denial("write", path, _SECOND_NAME)
     try:
         reason = protection.content_reason(held, path)
     except OSError:
