@@ -31,6 +31,7 @@ _OWN_WRITABLE = ("/comm", "/oom_score_adj", "/oom_adj", "/coredump_filter", "/ti
 
 EXEMPT, RECORDED = 0, 1
 _MOST_KNOWN = 20_000
+_MOST_TERMINALS = 256
 _MOST_LINKS = 8
 
 
@@ -53,11 +54,51 @@ class Trees:
         return any(tree.startswith(prefix) for tree in self._exact)
 
 
+class Terminals:
+    """The slaves of the run's own pseudo terminals, by path, each held so that one of a later terminal is not taken
+    for it.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+
+    def add(self, path: str, descriptor: int) -> None:
+        """The slave at `path`, which is what `descriptor` (O_PATH, taken over) holds."""
+        for one in [one for one in self._held if one == path or one not in self]:
+            self._forget(one)
+        if len(self._held) >= _MOST_TERMINALS:
+            self._forget(next(iter(self._held)))
+        self._held[path] = descriptor
+
+    def __contains__(self, path: str) -> bool:
+        # The file system takes the slave's name away when the master is closed (drivers/tty/pty.c, devpts_pty_kill),
+        # and only then gives its number to another: what still has a name is the one that was added.
+        held = self._held.get(path)
+        if held is None:
+            return False
+        if os.fstat(held).st_nlink:
+            return True
+        self._forget(path)
+        return False
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for path in list(self._held):
+            self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        held = self._held.pop(path, -1)
+        if held >= 0:
+            os.close(held)
+
+
 class Judge:
     """Decides reads and writes of resolved paths, the built-in `protection` of write roots included.
 
-    `terminals` are the pseudo terminals that the run has made, as paths; add to it as they are made. `listable` folders
-    may be listed unrecorded.
+    `terminals` are the pseudo terminals that the run has made; add to it as they are made. `listable` folders may be
+    listed unrecorded.
     """
 
     __slots__ = (
@@ -85,7 +126,7 @@ class Judge:
         self._listable = frozenset(listable)
         self.protection = protection
         self._known: dict[tuple[str, str], int | Denial] = {}
-        self.terminals: set[str] = set()
+        self.terminals = Terminals()
 
     def judge(self, access: str, path: str, own: int, *, listing: bool = False) -> int | Denial:
         """`EXEMPT` or `RECORDED` when it is allowed, else the denial. `own` is the asker's id in the run's own

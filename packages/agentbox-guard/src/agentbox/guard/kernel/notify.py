@@ -11,6 +11,10 @@ import fcntl
 import os
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agentbox.guard.kernel.process import Ids
+
 _RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV, Linux 5.0
 _SEND = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND, Linux 5.0
 _VALID = 0x40082102  # SECCOMP_IOCTL_NOTIF_ID_VALID, Linux 5.17 (its direction was another before)
@@ -30,15 +34,16 @@ _GONE = (errno.ENOENT, errno.EINPROGRESS, errno.ESRCH)
 
 class Call:
     """One system call that waits at the listener `fd`: `id`, the thread's `pid` in our namespace, `number`, `arch` and
-    six `args`.
+    six `args`. `ids` is room for what was found out about the caller.
     """
 
-    __slots__ = ("answered", "arch", "args", "fd", "id", "number", "pid")
+    __slots__ = ("answered", "arch", "args", "fd", "id", "ids", "number", "pid")
 
     def __init__(self, fd: int, facts: tuple[int, ...]) -> None:
         self.fd = fd
         self.id, self.pid, _, self.number, self.arch, _ = facts[:6]
         self.args = facts[6:]
+        self.ids: Ids | None = None
         self.answered = False
 
 

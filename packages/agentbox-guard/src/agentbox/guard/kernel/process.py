@@ -7,11 +7,15 @@ process.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+
+from agentbox.guard.kernel import syscalls
 
 AT_FDCWD = 0xFFFFFF9C
 """-100 as the low half of an argument, <linux/fcntl.h>: relative to the working directory."""
 _MOST_KNOWN = 8192
+_PIDFD_THREAD = os.O_EXCL  # <linux/pidfd.h>, Linux 6.9: a thread that need not be its group's leader
 _MOST_ENTRY = 65536
 
 
@@ -39,14 +43,21 @@ class Askers:
     __slots__ = ("_ids", "_own_proc")
 
     def __init__(self, own_proc: bool) -> None:
-        self._ids: dict[int, Ids] = {}
+        self._ids: dict[int, tuple[tuple[int, int], Ids]] = {}
         self._own_proc = own_proc
 
     def ids(self, thread: int) -> Ids:
         """The ids of a thread. Raises `OSError` (ESRCH)."""
+        # Numbers are given out again. The kernel makes a new inode for a new thread's folder, at a time of its own,
+        # and one stat(2) is a tenth of reading what the folder holds.
+        try:
+            folder = os.stat(b"/proc/%d" % thread)
+        except OSError:
+            raise gone() from None
+        life = folder.st_ino, folder.st_ctime_ns
         known = self._ids.get(thread)
-        if known is not None:
-            return known
+        if known is not None and known[0] == life:
+            return known[1]
         status = _status(thread)
         process = int(_member(status, b"Tgid"))
         inner, inner_thread = process, thread
@@ -55,11 +66,12 @@ class Askers:
             inner_thread = int((_member(status, b"NSpid") or _member(status, b"Pid")).split()[-1])
         if len(self._ids) >= _MOST_KNOWN:
             self._ids.clear()
-        known = self._ids[thread] = Ids(process, inner, inner_thread)
-        return known
+        ids = Ids(process, inner, inner_thread)
+        self._ids[thread] = life, ids
+        return ids
 
     def forget(self, thread: int) -> None:
-        """A thread has begun another life (exec, or its number was given out again)."""
+        """A thread has begun another life by exec."""
         self._ids.pop(thread, None)
 
     def umask(self, thread: int) -> int:
@@ -83,24 +95,45 @@ class Askers:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
             raise
 
-    def descriptor(self, thread: int, number: int) -> int:
-        """An O_PATH descriptor of what the thread's descriptor `number` is. Raises `OSError` (EBADF)."""
-        try:
-            return os.open(b"/proc/%d/fd/%d" % (thread, number), os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+    def duplicate(self, thread: int, number: int) -> int:
+        """A duplicate of the thread's own descriptor `number`, whatever other threads have at that number.
 
-    def access(self, thread: int, number: int) -> int | None:
-        """The access mode (O_RDONLY, O_WRONLY, O_RDWR) that a descriptor was opened with; None for an O_PATH one.
-
-        Source: proc_pid_fdinfo(5). Raises `OSError` (EBADF).
+        Source: pidfd_open(2), pidfd_getfd(2). Raises `OSError` (EBADF, ESRCH).
         """
-        flags = self._flags(thread, number)
-        return None if flags & os.O_PATH else flags & os.O_ACCMODE
+        pidfd = self._pidfd(thread)
+        try:
+            return syscalls.pidfd_getfd(pidfd, number)
+        finally:
+            os.close(pidfd)
+
+    def descriptor(self, thread: int, number: int) -> tuple[int, int | None]:
+        """An O_PATH descriptor of what the thread's descriptor `number` is, and the access mode (O_RDONLY, O_WRONLY,
+        O_RDWR) that it was opened with: None for an O_PATH one. Raises `OSError` (EBADF, ESRCH).
+        """
+        # Both are asked of one duplicate: the number may mean something else at any moment.
+        copy = self.duplicate(thread, number)
+        try:
+            flags = fcntl.fcntl(copy, fcntl.F_GETFL)
+            fd = os.open(b"/proc/self/fd/%d" % copy, os.O_PATH | os.O_CLOEXEC)
+        finally:
+            os.close(copy)
+        return fd, None if flags & os.O_PATH else flags & os.O_ACCMODE
 
     def closes_on_exec(self, thread: int, number: int) -> bool:
         """Whether a descriptor is closed by exec. Raises `OSError` (EBADF)."""
         return bool(self._flags(thread, number) & os.O_CLOEXEC)
+
+    def _pidfd(self, thread: int) -> int:
+        try:
+            return os.pidfd_open(thread, _PIDFD_THREAD)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        # Before Linux 6.9 there are only those of leaders. The thread waits, so that its table stays the one compared.
+        process = self.ids(thread).process
+        if process != thread and not syscalls.same_descriptors(process, thread):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return os.pidfd_open(process)
 
     @staticmethod
     def _flags(thread: int, number: int) -> int:

@@ -24,6 +24,7 @@ SOL_SOCKET, SO_PEERCRED = 1, 17  # <asm-generic/socket.h>
 O_PATH = 0o10000000  # <asm-generic/fcntl.h>, Linux 2.6.39
 NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 """CLONE_NEWCGROUP, UTS, IPC, USER, PID, NET and NS, <linux/sched.h>."""
+CLONE_FILES, CLONE_THREAD = 0x400, 0x10000  # <linux/sched.h>, Linux 2.0 and 2.4
 NEW_TIME = 0x80
 """CLONE_NEWTIME, <linux/sched.h>, Linux 5.6: the same bit means a signal number for clone(2), so only unshare(2) has
 it.
@@ -120,6 +121,9 @@ def _terminal_and_process() -> tuple[Row, ...]:
         Row("ioctl", NOTIFY, Test(1, (*TTY_INPUT, *FILE_FLAGS))),
         Row("prctl", NOTIFY, Test(0, (PR_SET_MM,))),
         Row("clone", NOTIFY, Test(0, (0,), mask=NAMESPACES, wanted=False)),
+        # Threads share their descriptors, as those of POSIX do: a number means one thing in all of a process.
+        Row("clone", ERRNO | errno.EPERM, Test(0, (CLONE_THREAD,), mask=CLONE_THREAD | CLONE_FILES)),
+        Row("unshare", ERRNO | errno.EPERM, Test(0, (CLONE_FILES,), mask=CLONE_FILES)),
         Row("clone3", ERRNO | ENOSYS),  # its flags lie in memory, where no filter sees them; libc falls back to clone
         Row("unshare", NOTIFY, Test(0, (0,), mask=NAMESPACES | NEW_TIME, wanted=False)),
         Row("setpriority", NOTIFY, Test(0, (PRIO_PROCESS,), wanted=False)),

@@ -144,6 +144,8 @@ SECCOMP_FILTER_FLAG_NEW_LISTENER = 1 << 3  # <linux/seccomp.h>, Linux 5.0
 SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 1 << 5  # <linux/seccomp.h>, Linux 5.19
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}  # <asm/unistd.h>, Linux 3.17
 SYS_PIDFD_GETFD = 438  # <asm/unistd.h>, Linux 5.6
+SYS_KCMP = {"x86_64": 312, "aarch64": 272}  # <asm/unistd.h>, Linux 3.5
+KCMP_FILES = 2  # <linux/kcmp.h>, Linux 3.5
 SYS_OPENAT2 = 437  # <asm/unistd.h>, Linux 5.6
 RESOLVE_NO_MAGICLINKS = 0x02  # <linux/openat2.h>, Linux 5.6
 RESOLVE_NO_SYMLINKS = 0x04  # <linux/openat2.h>, Linux 5.6
@@ -185,6 +187,14 @@ def seccomp(flags: int, program: bytes, count: int) -> int:
 def pidfd_getfd(pidfd: int, descriptor: int) -> int:
     """pidfd_getfd(2): a duplicate (close-on-exec) of another process's descriptor; raises `OSError`."""
     return _call("syscall", _Long(SYS_PIDFD_GETFD), _Long(pidfd), _Long(descriptor), _Long(0))
+
+
+def same_descriptors(one: int, other: int) -> bool:
+    """Whether two threads share one table of descriptors; kcmp(2), Linux 3.5. False where the kernel has no kcmp."""
+    try:
+        return not _call("syscall", _Long(SYS_KCMP[os.uname().machine]), one, other, KCMP_FILES, _Long(0), _Long(0))
+    except OSError:
+        return False
 
 
 class Opener:

@@ -12,7 +12,7 @@ import os
 import stat
 
 from agentbox.guard.kernel import syscalls
-from agentbox.guard.kernel.process import AT_FDCWD, Askers
+from agentbox.guard.kernel.process import AT_FDCWD, Askers, Ids
 
 MOST_LINKS = 40  # path_resolution(7)
 _IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
@@ -28,10 +28,11 @@ class Found:
     deleted).
 
     A name that is not there has `fd` -1, and `folder` (an O_PATH descriptor) with `leaf` to make it by. `own` is the
-    number of the asker's descriptor when the object was found through it, else -1. Close it after use.
+    number of the asker's descriptor when the object was found through it, else -1; `held` is the access mode of that
+    very descriptor, None if it is O_PATH or there is none. Close it after use.
     """
 
-    __slots__ = ("fd", "folder", "leaf", "no_name", "own", "path")
+    __slots__ = ("fd", "folder", "held", "leaf", "no_name", "own", "path")
 
     def __init__(
         self, path: bytes, fd: int = -1, *, folder: int = -1, leaf: bytes = b"", no_name: bool = False
@@ -42,6 +43,7 @@ class Found:
         self.leaf = leaf
         self.no_name = no_name
         self.own = -1
+        self.held: int | None = None
 
     @property
     def text(self) -> str:
@@ -78,18 +80,20 @@ class Tree:
             return path
         if not path:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return self._askers.base(thread, base) + b"/" + path
+        return self._askers.base(thread, base).rstrip(b"/") + b"/" + path
 
     def find(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = True) -> Found:
         """What a path names for a thread; its last link is followed if `follow`. Raises `OSError`."""
         full = self.absolute(thread, path, base)
+        if full.startswith(b"//"):
+            full = b"/" + full.lstrip(b"/")
         if full.startswith(_OWN):
             return self._by_hand(thread, full, follow)
         try:
             fd = self._open(self._follow if follow else self._keep, full)
         except OSError as error:
             by_hand = error.errno in (errno.ELOOP, errno.EAGAIN)
-            if by_hand or (error.errno == errno.ENOENT and follow and self._is_link(full)):
+            if by_hand or (error.errno == errno.ENOENT and self._may_be_own(full, follow)):
                 return self._by_hand(thread, full, follow)
             raise
         found = os.readlink(b"/proc/self/fd/%d" % fd)
@@ -143,9 +147,10 @@ class Tree:
 
     def behind(self, thread: int, number: int) -> Found:
         """What a descriptor of the thread is. Raises `OSError` (EBADF)."""
-        fd = self._askers.descriptor(thread, number)
+        fd, held = self._askers.descriptor(thread, number)
         found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
         found.own = number
+        found.held = held
         return found
 
     def _open(self, opener: syscalls.Opener, full: bytes) -> int:
@@ -156,6 +161,22 @@ class Tree:
             except BlockingIOError:
                 pass
         return opener(self.root, full)
+
+    def _may_be_own(self, full: bytes, follow: bool) -> bool:
+        """Whether a name that the supervisor does not find may be an asker's: /proc/self is nothing to who is outside.
+
+        A name that is missing in a folder outside of /proc is just missing, unless it is a link.
+        """
+        if follow and self._is_link(full):
+            return True
+        try:
+            fd = self._open(self._follow, full.rstrip(b"/").rpartition(b"/")[0] or b"/")
+        except OSError:
+            return True
+        try:
+            return (os.readlink(b"/proc/self/fd/%d" % fd) + b"/").startswith(b"/proc/")
+        finally:
+            os.close(fd)
 
     def _is_link(self, full: bytes) -> bool:
         try:
@@ -189,7 +210,7 @@ class Tree:
                 done = here
                 break
             if _is_magic(here):
-                found = self._magic(here, ids.inner)
+                found = self._magic(thread, here, ids)
                 if not waiting:
                     return found
                 done = found.path if found.path != b"/" else b""
@@ -218,14 +239,22 @@ class Tree:
         finally:
             os.close(fd)
 
-    def _magic(self, here: bytes, own: int) -> Found:
-        """The object behind a magic link (proc_pid_fd(5)); one without a name only through the asker's own entry."""
+    def _magic(self, thread: int, here: bytes, ids: Ids) -> Found:
+        """The object behind a magic link (proc_pid_fd(5)); one without a name only through the asker's own entry.
+
+        The asker's descriptors are those of the asking thread, also where the leader has a table of its own.
+        """
+        own = _own_descriptor(here, ids)
+        if own >= 0:
+            try:
+                return self.behind(thread, own)
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    raise OSError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+                raise
         fd = os.open(here[1:], _PATH, dir_fd=self.root)
         found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
-        mine = here.startswith(b"/proc/%d/" % own)
-        if mine and here.split(b"/")[-2] == b"fd":
-            found.own = int(here.rpartition(b"/")[2])
-        if found.no_name and not mine:
+        if found.no_name and not here.startswith(b"/proc/%d/" % ids.inner):
             found.close()
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         return found
@@ -257,6 +286,20 @@ def _link(folder: int, leaf: bytes) -> bytes:
         return os.readlink(leaf, dir_fd=folder)
     except OSError:
         return b""
+
+
+def _own_descriptor(path: bytes, ids: Ids) -> int:
+    """The number in /proc/N/fd/M and /proc/N/task/T/fd/M if it is one of the asking thread's descriptors, else -1."""
+    parts = path.split(b"/")[2:]
+    mine = [b"%d" % ids.inner, b"%d" % ids.inner_thread]
+    if parts[0] not in mine or parts[-2] != b"fd":
+        return -1
+    if len(parts) != 3 and (len(parts) != 5 or parts[1:3] != [b"task", mine[1]]):
+        return -1
+    name = parts[-1]
+    if not name.isdigit() or len(name) > 9 or (name[:1] == b"0" and name != b"0"):
+        return -1
+    return int(name)
 
 
 def _is_magic(path: bytes) -> bool:

@@ -173,4 +173,5 @@ class Wall:
             self._loop.forget(listener.fd)
             listener.close()
         self._listeners = []
+        self.box.judge.terminals.close()
         self.box.tree.close()

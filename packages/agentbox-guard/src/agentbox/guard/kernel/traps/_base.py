@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT
 from agentbox.guard.session import Denial
 
@@ -109,8 +108,12 @@ class Box:
         """Processes in whose name a short-lived child has made a connection, by that child's number."""
 
     def ids(self, call: Call) -> Ids:
-        """The ids of the asking thread."""
-        return self.askers.ids(call.pid)
+        """The ids of the asking thread, also when it has ended since they were asked for first. Raises `OSError`
+        (ESRCH).
+        """
+        if call.ids is None:
+            call.ids = self.askers.ids(call.pid)
+        return call.ids
 
     def allowed(self, call: Call, op: str, args: dict[str, Any], *judged: int | Denial) -> bool:
         """Record the outcome of all that was `judged` for one act, the refusal first; False if the act is refused."""
@@ -128,12 +131,8 @@ class Box:
             self.traffic.watch(answer.socket, dict(answer.args))
 
     def duplicate(self, call: Call, number: int) -> int:
-        """A duplicate of the asker's descriptor. Raises `OSError` (EBADF)."""
-        pidfd = os.pidfd_open(self.ids(call).process)
-        try:
-            return syscalls.pidfd_getfd(pidfd, number)
-        finally:
-            os.close(pidfd)
+        """A duplicate of the asker's descriptor. Raises `OSError` (EBADF, ESRCH)."""
+        return self.askers.duplicate(call.pid, number)
 
 
 _MOST_KNOWN = 20_000

@@ -248,7 +248,7 @@ def _change(box: Box, call: Call, op: str, found: Found, act: Callable[[bytes], 
     """Change what `found` is; `act` gets a path that means this object and nothing else."""
     try:
         judged: int | Denial
-        if found.no_name and (found.path[:1] != b"/" or found.own >= 0):
+        if found.no_name and found.held is not None:
             judged = EXEMPT  # a pipe, a socket, a file without a name that the asker holds
         elif found.no_name:
             judged = Denial("write", found.text, NO_NAME)
@@ -340,7 +340,7 @@ def _path(box: Box, call: Call, follow: bool = True) -> Found:
 def _held(box: Box, call: Call) -> Found:
     """The object of a call whose first argument is a descriptor."""
     found = box.tree.behind(call.pid, _fd(call.args[0]))
-    if box.askers.access(call.pid, _fd(call.args[0])) is None:  # O_PATH: open(2) says what these may not do
+    if found.held is None:  # O_PATH: open(2) says what these may not do
         found.close()
         raise _error(errno.EBADF)
     return found

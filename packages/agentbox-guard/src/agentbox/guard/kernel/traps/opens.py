@@ -204,20 +204,14 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
 
 def _judge(box: Box, call: Call, request: Request, found: Found, access: str, listing: bool) -> int | Denial:
     ids = box.ids(call)
-    if found.own >= 0 and not request.flags & os.O_TRUNC and _held(box, call, request, found.own):
-        return EXEMPT
+    if not request.flags & os.O_TRUNC and found.held in (request.flags & os.O_ACCMODE, os.O_RDWR):
+        return EXEMPT  # the asker holds as much already, through the descriptor that it names
     if found.no_name:
-        return EXEMPT if found.own >= 0 and found.path[:1] != b"/" else Denial(access, found.text, NO_NAME)
+        nameless = found.held is not None and found.path[:1] != b"/"
+        return EXEMPT if nameless else Denial(access, found.text, NO_NAME)
     if found.path.startswith(b"/dev/pts/") and _is_own_terminal(box, call, found):
         return EXEMPT
     return box.judge.judge(access, found.text, ids.inner, listing=listing)
-
-
-def _held(box: Box, call: Call, request: Request, own: int) -> bool:
-    """True if the asker already holds as much through the descriptor that it names."""
-    held = box.askers.access(call.pid, own)
-    wanted = request.flags & os.O_ACCMODE
-    return held is not None and (held in (wanted, os.O_RDWR))
 
 
 def _is_own_terminal(box: Box, call: Call, found: Found) -> bool:
@@ -267,7 +261,7 @@ def _reopen(box: Box, call: Call, request: Request, found: Found, unnamed: bool)
             os.umask(previous)
     fd = _open_again(found.fd, request.flags)
     if found.path in (b"/dev/ptmx", b"/dev/pts/ptmx"):
-        _note_terminal(box, fd)
+        _note_terminal(box, call, fd)
     return fd
 
 
@@ -294,11 +288,21 @@ def _terminal(box: Box, call: Call, request: Request) -> int:
     return fd
 
 
-def _note_terminal(box: Box, fd: int) -> None:
+def _note_terminal(box: Box, call: Call, fd: int) -> None:
     import fcntl
 
-    number_of = fcntl.ioctl(fd, 0x80045430, bytes(4))  # TIOCGPTN, <asm-generic/ioctls.h>
-    box.judge.terminals.add(f"/dev/pts/{int.from_bytes(number_of, 'little')}")
+    # TIOCGPTN, <asm-generic/ioctls.h>
+    terminal = int.from_bytes(fcntl.ioctl(fd, 0x80045430, bytes(4)), "little")
+    try:
+        found = box.tree.find(call.pid, b"/dev/pts/%d" % terminal)
+    except OSError:
+        return  # of another instance of the file system, which the run does not see
+    try:
+        if os.minor(os.fstat(found.fd).st_rdev) == terminal:
+            box.judge.terminals.add(found.text, found.fd)
+            found.fd = -1
+    finally:
+        found.close()
 
 
 def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None:
@@ -306,7 +310,7 @@ def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None
     fd, found.fd = found.fd, -1
 
     def work() -> int:
-        return _open_pipe(box, call, fd, request.flags)
+        return _open_pipe(box, call, fd, request.flags)  # `done` closes fd, and comes after this
 
     def done(outcome: Any) -> None:
         os.close(fd)
@@ -325,16 +329,26 @@ def _open_pipe(box: Box, call: Call, fd: int, flags: int) -> int:
     from _thread import start_new_thread
 
     opened: list[bool] = []
+    held = os.dup(fd)  # the watcher's own: fd may be closed, and its number be another object's, before it looks again
 
     def watch() -> None:
         pause = 0.01
-        while not opened and box.listener.stands(call):
-            time.sleep(pause)
-            pause = min(pause * 2, 0.5)
-        if not opened:  # nobody waits any more: be the other end for a moment, so that the open below returns
-            os.close(os.open(b"/proc/self/fd/%d" % fd, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            while not opened and box.listener.stands(call):
+                time.sleep(pause)
+                pause = min(pause * 2, 0.5)
+            if not opened:  # nobody waits any more: be the other end for a moment, so that the open below returns
+                os.close(os.open(b"/proc/self/fd/%d" % held, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError:
+            pass  # the user may not be the other end: the thread waits for somebody who may
+        finally:
+            os.close(held)
 
-    start_new_thread(watch, ())
+    try:
+        start_new_thread(watch, ())
+    except RuntimeError:
+        os.close(held)
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
     try:
         return _open_again(fd, flags)
     finally:
