@@ -12,26 +12,72 @@ from agentbox.guard.kernel.process import stat_fields
 
 _MOST_KNOWN = 8192
 _DEPTH = 64
+OTHER = "the program was another than the one that was decided on"
+_ARGUMENTS = "the arguments were others than those that were decided on"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Start:
-    """An exec that was let through: what it must have become when the process is next heard of."""
+    """An exec that was let through: what it must have become when the image of its process is another.
 
-    __slots__ = ("argv", "before", "image", "old")
+    `program` is the file that the image must be of (device, inode; None: one that cannot be read, so that the kernel
+    does not tell an ordinary user what runs), `tail` the last arguments that it must have, all of them if `whole`.
+    """
+
+    __slots__ = ("_maps", "_old", "_stack", "life", "program", "tail", "whole")
 
     def __init__(
-        self, old: tuple[int, int] | None, image: tuple[int, int] | None, argv: list[bytes], before: str
+        self, pid: int, fields: list[str], program: tuple[int, int] | None, tail: list[bytes], whole: bool
     ) -> None:
-        self.old = old
-        self.image = image
-        self.argv = argv
-        self.before = before
+        self.life = fields[19]
+        self.program = program
+        self.tail = tail
+        self.whole = whole
+        self._old = image(pid)
+        self._stack = fields[25]
+        try:
+            self._maps = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._maps = -1
+        if self._maps >= 0 and not self._lives():
+            self.close()
+
+    def happened(self, pid: int, fields: list[str]) -> bool:
+        """True when the process has another image than at the decision, whichever.
+
+        A file of /proc/PID keeps the memory that it was opened on: once that is gone, an exec has happened. A child of
+        vfork(2) shares its memory with its parent, so the program and the stack's start (field 28 of proc_pid_stat(5),
+        0 where the kernel does not tell) are compared as well.
+        """
+        if image(pid) != self._old or fields[25] != self._stack:
+            return True
+        return self._maps >= 0 and not self._lives()
+
+    def is_other(self, pid: int) -> bool:
+        """True when the process runs a file that is neither what it was nor what was decided on."""
+        now = image(pid)
+        return now is not None and self.program is not None and now not in (self._old, self.program)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._maps >= 0:
+            os.close(self._maps)
+            self._maps = -1
+
+    def _lives(self) -> bool:
+        try:
+            return bool(os.pread(self._maps, 1, 0))
+        except OSError:
+            return True
 
 
 class Lineage:
     """The run's processes by what they have started. `agent` is the agent's process."""
 
-    __slots__ = ("_own", "_programs", "_starts", "agent", "started")
+    __slots__ = ("_others", "_own", "_programs", "_starts", "agent", "started")
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
@@ -39,7 +85,9 @@ class Lineage:
         """True when the launcher's own exec, which the run's header tells of, has been let through."""
         self._own: tuple[int, int] | None = None
         self._programs: dict[int, str] = {}
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[int, dict[int, Start]] = {}
+        self._others: set[tuple[int, int]] = set()
+        """Files that were started though another was decided on."""
 
     def is_agent(self, pid: int) -> bool:
         """True if the process runs the agent's own program by descent: no allowed exec lies between them."""
@@ -51,53 +99,117 @@ class Lineage:
             fields = _fields(pid)
             if fields is None:
                 return True
-            if self._programs.get(pid) == fields[19]:
+            if self._programs.get(pid) == fields[19] or self._has_happened(pid, fields):
                 return False
             if pid == self.agent:
                 return True
             pid = int(fields[1])
         return True
 
-    def expect(self, pid: int, program: tuple[int, int] | None, argv: list[bytes]) -> None:
-        """An exec of `pid` is let through: it becomes `program` (device, inode; None: what a script's first line
-        says).
+    def expect(
+        self, pid: int, thread: int, program: tuple[int, int] | None, tail: list[bytes], *, whole: bool = True
+    ) -> None:
+        """An exec by a `thread` of `pid` is let through; until its new image is seen, the process is what it was. See
+        `Start`.
         """
         fields = _fields(pid)
         if fields is None:
             return
         if len(self._programs) >= _MOST_KNOWN:
             self._programs = {known: start for known, start in self._programs.items() if _fields(known) is not None}
-            self._starts = {known: start for known, start in self._starts.items() if known in self._programs}
-        self._programs[pid] = fields[19]
-        self._starts[pid] = Start(image(pid), program, argv, fields[25])
+        starts = self._starts.setdefault(pid, {})
+        before = starts.pop(thread, None)
+        if before is not None:
+            before.close()
+        starts[thread] = Start(pid, fields, program, tail, whole)
 
-    def surprise(self, pid: int) -> str:
-        """Why the process is not what its last exec was let through as, or ""; asked at its next call.
+    def surprise(self, pid: int, thread: int, stands: Callable[[], bool]) -> str:
+        """Why the process, of which `thread` makes a call, is not what its last exec was let through as, or "".
 
         The path and arguments of an exec are read by the kernel itself, after they were decided on: a second thread may
-        have rewritten them. The stack's start (field 28 of proc_pid_stat(5)) tells a new image from a failed exec.
+        have rewritten them. `stands` says whether the call still waits: a thread that waits is not one that an exec
+        under way has ended, so that what was read before is of an image that is complete. Only the thread that made the
+        exec can tell, by another call, that it has failed: no other uses up the check.
         """
-        start = self._starts.pop(pid, None)
-        if start is None:
-            return ""
         fields = _fields(pid)
         if fields is None:
             return ""
-        now = image(pid)
-        # 0: the kernel does not tell us of this process, so a failed exec is known by its program alone
-        if fields[25] == start.before and (fields[25] != "0" or now == start.old):
+        if self._others and self._descends_from_other(pid):
+            return OTHER
+        starts = self._starts.get(pid)
+        if not starts:
             return ""
-        if start.image is not None and now is not None and now != start.image:
-            return "the program was another than the one that was decided on"
-        argv = _arguments(pid)
-        if argv is not None and not _same(argv, start):
-            return "the arguments were others than those that were decided on"
-        return ""
+        if all(start.life != fields[19] for start in starts.values()):
+            self._drop(pid)  # another process by the same number
+            return ""
+        if not any(start.happened(pid, fields) for start in starts.values()):
+            if thread in starts and stands():
+                starts.pop(thread).close()
+                if not starts:
+                    del self._starts[pid]
+            return ""
+        reason = _difference(pid, starts)
+        if not stands():
+            return ""
+        if reason:
+            self.mark(pid)
+        else:
+            self._programs[pid] = fields[19]
+        self._drop(pid)
+        return reason
+
+    def others(self, but: int) -> list[int]:
+        """Processes, except one, that have become what was not decided on, and have not been heard of since."""
+        found = []
+        for pid, starts in list(self._starts.items()):
+            fields = _fields(pid)
+            if fields is None or fields[0] in "ZX":
+                self._drop(pid)
+            elif pid != but and all(start.is_other(pid) for start in starts.values()):
+                self.mark(pid)
+                self._drop(pid)
+                found.append(pid)
+        return found
+
+    def mark(self, pid: int) -> None:
+        """The process runs what was not decided on: so do its children, if it has forked before it was found."""
+        now = image(pid)
+        if now is not None and now != self._own:
+            self._others.add(now)
 
     @property
     def waiting(self) -> bool:
-        """True while some exec has not been looked at again."""
-        return bool(self._starts)
+        """True while some exec has not been looked at again, or processes must be told from what one became."""
+        return bool(self._starts) or bool(self._others)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for pid in list(self._starts):
+            self._drop(pid)
+
+    def _drop(self, pid: int) -> None:
+        for start in self._starts.pop(pid).values():
+            start.close()
+
+    def _has_happened(self, pid: int, fields: list[str]) -> bool:
+        starts = self._starts.get(pid, {}).values()
+        return any(start.life == fields[19] and start.happened(pid, fields) for start in starts)
+
+    def _descends_from_other(self, pid: int) -> bool:
+        """True for a process of a marked file that no decided start has made, itself or an ancestor of that file."""
+        now = image(pid)
+        if now not in self._others:
+            return False
+        for _ in range(_DEPTH):
+            fields = _fields(pid)
+            if fields is None or image(pid) != now:
+                return True
+            if self._programs.get(pid) == fields[19]:
+                return False
+            if any(start.program == now for start in self._starts.get(pid, {}).values()):
+                return False
+            pid = int(fields[1])
+        return True
 
 
 def image(pid: int) -> tuple[int, int] | None:
@@ -109,11 +221,22 @@ def image(pid: int) -> tuple[int, int] | None:
     return info.st_dev, info.st_ino
 
 
+def _difference(pid: int, starts: dict[int, Start]) -> str:
+    """Why the image of a process is of none of the starts that it may be of, or ""."""
+    now = image(pid)
+    fitting = [start for start in starts.values() if now == start.program]
+    if not fitting:
+        return OTHER
+    argv = _arguments(pid)
+    if argv is None or any(_same(argv, start) for start in fitting):
+        return ""
+    return _ARGUMENTS
+
+
 def _same(now: list[bytes], start: Start) -> bool:
-    if start.image is None:  # a script: the kernel has put the interpreter and the file in front
-        wanted = start.argv[1:]
-        return not wanted or now[-len(wanted) :] == wanted
-    return now == start.argv or not start.argv
+    if not start.tail:
+        return now in ([], [b""])  # Linux 5.18 gives a program without arguments an empty one
+    return now == start.tail if start.whole else now[-len(start.tail) :] == start.tail
 
 
 def _arguments(pid: int) -> list[bytes] | None:

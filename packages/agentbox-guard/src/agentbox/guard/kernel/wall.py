@@ -12,7 +12,7 @@ import os
 
 from agentbox.guard.kernel import callnumbers
 from agentbox.guard.kernel.judge import Judge
-from agentbox.guard.kernel.lineage import Lineage
+from agentbox.guard.kernel.lineage import OTHER, Lineage
 from agentbox.guard.kernel.memory import Memory
 from agentbox.guard.kernel.notify import Listener
 from agentbox.guard.kernel.process import Askers
@@ -154,18 +154,27 @@ class Wall:
 
     def _is_surprise(self, call: Call) -> bool:
         pid = self.box.ids(call).process
-        reason = self.lineage.surprise(pid)
+        for other in self.lineage.others(pid):
+            self._end(other, OTHER)
+        reason = self.lineage.surprise(pid, call.pid, lambda: self.listener.stands(call))
         if not reason:
             return False
-        file = os.readlink(f"/proc/{pid}/exe")
-        self.box.scribe.deny(pid, "proc.exec", {"file": file}, Denial("exec", file, f"{SURPRISE}: {reason}"))
-        self.box.scribe.flush()
+        self._end(pid, reason)
+        self.listener.fail(call, errno.EPERM)
+        return True
+
+    def _end(self, pid: int, reason: str) -> None:
+        """End a process that has become another program than was decided on, then record what it was."""
+        try:
+            file = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            file = "?"
         try:
             os.kill(pid, _signal.SIGKILL)
         except OSError:
             pass
-        self.listener.fail(call, errno.EPERM)
-        return True
+        self.box.scribe.deny(pid, "proc.exec", {"file": file}, Denial("exec", file, f"{SURPRISE}: {reason}"))
+        self.box.scribe.flush()
 
     def close(self) -> None:
         """Whoever still waits fails."""
@@ -175,3 +184,4 @@ class Wall:
         self._listeners = []
         self.box.judge.terminals.close()
         self.box.tree.close()
+        self.lineage.close()

@@ -1,7 +1,7 @@
 """Starts of programs: the resolved file is decided on, by the rules for the agent and by what it is for all others.
 
-The kernel reads path and arguments once more after this decision, so the next call of the started program is checked
-against what was decided (lineage.py), and Landlock holds which files can be started at all.
+The kernel reads path and arguments once more after this decision, so the image that appears is compared with what was
+decided, and ended if it is another (lineage.py); Landlock holds which files can be started at all.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ LOADER = "the loader starts any file as a program, past the rules: a rule must n
 WRITABLE = "a program in a folder that the run may write needs an exec: rule that names it"
 _LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2.")
 _HASH_HERE = 1 << 20
+_LINE = 256  # BINPRM_BUF_SIZE, <linux/binfmts.h>
+_NOTHING = (0, 0)
+_MOST_SCRIPTS = 5  # exec_binprm() of fs/exec.c
 
 
 def is_loader(file: str) -> bool:
@@ -55,18 +58,26 @@ def _start(box: Box, call: Call, base: int, address: int, arguments: int, flags:
         found = box.tree.behind(call.pid, base)
     else:
         found = box.tree.find(call.pid, path, base, follow=not flags & AT_SYMLINK_NOFOLLOW)
+    at_name = _written(path, base)
     try:
         info = os.fstat(found.fd)
         if stat.S_ISLNK(info.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o111:
             raise refused()
-        _decide(box, call, found, argv, path)
+        _decide(box, call, found, argv, path, at_name)
     finally:
         found.close()
 
 
-def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) -> None:
+def _written(path: bytes, base: int) -> bytes:
+    """The name under which the kernel gives a script to its interpreter (fs/exec.c, alloc_bprm)."""
+    if path[:1] == b"/" or base == AT_FDCWD:
+        return path
+    return b"/dev/fd/%d/%s" % (base, path) if path else b"/dev/fd/%d" % base
+
+
+def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, at_name: bytes) -> None:
     pid = box.ids(call).process
     if not box.lineage.started and pid == box.lineage.agent:
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
@@ -74,7 +85,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
         return
     if pid in box.launches:
         box.launches.discard(pid)
-        _let(box, call, pid, found.fd, argv)
+        _let(box, call, pid, found.fd, argv, at_name)
         return
     words = [os.fsdecode(word) for word in argv]
     try:
@@ -102,7 +113,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes) 
                 parent = int(open_parent(call.pid))
                 box.scribe.observe(pid, "proc.exec", args, also=parent)
             box.scribe.flush()
-            _let(box, call, pid, fd, argv)
+            _let(box, call, pid, fd, argv, at_name)
         finally:
             os.close(fd)
 
@@ -139,9 +150,14 @@ def open_parent(pid: int) -> int:
     return parent_and_group(pid)[0]
 
 
-def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes]) -> None:
-    info = os.fstat(fd)
-    box.lineage.expect(pid, None if is_script(fd) else (info.st_dev, info.st_ino), argv)
+def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes], at_name: bytes) -> None:
+    line = first_line(fd)
+    if line:
+        box.lineage.expect(pid, call.pid, _interpreter(box, call, line), [at_name, *argv[1:]], whole=False)
+    else:
+        info = os.fstat(fd)
+        readable = os.access(b"/proc/self/fd/%d" % fd, os.R_OK)
+        box.lineage.expect(pid, call.pid, (info.st_dev, info.st_ino) if readable else None, argv)
     _proceed(box, call)
 
 
@@ -150,16 +166,39 @@ def _proceed(box: Box, call: Call) -> None:
     box.listener.proceed(call)
 
 
-def is_script(fd: int) -> bool:
-    """True for a file that the kernel starts an interpreter for (execve(2))."""
+def first_line(fd: int) -> bytes:
+    """The first line of a script, as far as the kernel reads it (execve(2)); b"" for any other file."""
     try:
         readable = os.open(b"/proc/self/fd/%d" % fd, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        return False
+        return b""
     try:
-        return os.read(readable, 2) == b"#!"
+        head = os.read(readable, _LINE)
     finally:
         os.close(readable)
+    return head.partition(b"\n")[0] if head[:2] == b"#!" else b""
+
+
+def _interpreter(box: Box, call: Call, line: bytes) -> tuple[int, int]:
+    """The file that a script's first line leads to, over at most `_MOST_SCRIPTS` scripts; `_NOTHING` when there is
+    none, so that the exec must fail.
+    """
+    for _ in range(_MOST_SCRIPTS):
+        words = line[2:].split(None, 1)
+        if not words:
+            return _NOTHING
+        try:
+            found = box.tree.find(call.pid, words[0].partition(b"\0")[0])
+        except OSError:
+            return _NOTHING
+        try:
+            line = first_line(found.fd)
+            if not line:
+                info = os.fstat(found.fd)
+                return info.st_dev, info.st_ino
+        finally:
+            found.close()
+    return _NOTHING
 
 
 def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
