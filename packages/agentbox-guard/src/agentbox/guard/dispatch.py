@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from agentbox.guard import channel
+from agentbox.guard import arguments, channel
 from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
 from agentbox.guard.decisions import DECIDERS, Verdict, denial_text
 from agentbox.guard.errors import ProtocolError
@@ -93,6 +93,8 @@ class Dispatcher:
             self._introduce(process)
             return
         event = self._event(connection, line)
+        if event.op == "proc.exec":
+            event.args = arguments.recorded(event.args)
         if kind == "event":
             self._observe(event)
             return
@@ -410,6 +412,8 @@ def _bounded(args: dict[str, Any]) -> dict[str, Any]:
 def _public(event: Event) -> Event:
     """The event as a session records it: members that start with `_` are apart, in `private`."""
     args = {name: value for name, value in event.args.items() if not name.startswith("_")}
+    if event.op == "proc.exec":
+        args = arguments.recorded(args)
     public = Event(event.op, args, lane=event.lane, pid=event.pid, src=event.src, site=event.site)
     public.private = {name: value for name, value in event.args.items() if name.startswith("_")}
     return public

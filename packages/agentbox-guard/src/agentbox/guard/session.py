@@ -86,6 +86,9 @@ class Event:
         self.private: dict[str, Any] = {}
 
 
+_LONGEST = 4096  # letters: PATH_MAX; a command line may be megabytes
+
+
 class Denial:
     """Why something was refused: the rule kind `key`, the resolved `target`, the `reason`, the rule consulted, the line
     that would allow it.
@@ -104,10 +107,10 @@ class Denial:
         enforced: bool = True,
     ) -> None:
         self.key = key
-        self.target = target
+        self.target = target[:_LONGEST]
         self.reason = reason
         self.rule = rule
-        self.fix = fix
+        self.fix = fix if fix is None or len(fix) <= _LONGEST else None  # half a rule is another rule
         self.enforced = enforced
 
 

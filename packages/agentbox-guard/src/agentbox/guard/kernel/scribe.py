@@ -5,6 +5,7 @@ It decides nothing and answers nobody. Only the loop thread may use it.
 
 from __future__ import annotations
 
+from agentbox.guard import arguments
 from agentbox.guard.context import show_path
 from agentbox.guard.session import Denial, Event
 
@@ -62,7 +63,8 @@ class Announced:
 def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
     """What makes an announcement and a notification the same act; content that was announced wrongly is another act."""
     if op == "proc.exec":
-        return op, args.get("file"), *args.get("argv", ())
+        args = arguments.recorded(dict(args))
+        return op, args.get("file"), args.get("argv_sha256"), *args.get("argv", ())
     if op.startswith("net."):
         return op, args.get("address", args.get("path")), args.get("port")
     # An announcement may hold anything; what is no text is no act that the kernel shows.
@@ -156,4 +158,6 @@ class Scribe:
 
     def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         process = self._processes.seen(pid)
+        if op == "proc.exec":
+            args = arguments.recorded(args)
         return Event(op, args, lane=f"{process.number}.0", pid=pid, src="kernel")
