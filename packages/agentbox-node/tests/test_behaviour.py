@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def test_reads_and_writes_are_recorded(scene):
     """A read carries the hash of what was read, a write what was there before."""
@@ -186,3 +188,21 @@ def test_a_bin_link_of_a_local_package_runs(scene):
             input="list\n", cwd=scene.ws, env=scene.environ(), capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, '{"tools":["list"]}\n'), done.stderr
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_a_link_to_a_script_is_its_file(scene, layers):
+    """A CommonJS file reached by a link finds what is beside the file, as program and as module, whatever was loaded before."""
+    (scene.ws / "tool").mkdir()
+    scene.write("require('./beside.js'); console.log(__filename);\n", "tool/cli.js")
+    scene.write("console.log('beside');\n", "tool/beside.js")
+    (scene.ws / "link.js").symlink_to("tool/cli.js")
+    # Node remembers this folder from here on, and does not look at it again.
+    scene.write("require('fs').readFileSync('data/ok.txt', 'utf8');\n", "before.cjs")
+    scene.write("require('./before.cjs'); require('./link.js');\n", "agent.cjs")
+    scene.rules.append("read: .")
+    expected = f"beside\n{scene.ws}/tool/cli.js\n"
+    for words in (["link.js"], ["--require", "./before.cjs", "link.js"], ["agent.cjs"]):
+        assert scene.bare(*words).stdout == expected
+        done = scene.run(*words, layers=layers)
+        assert (done.returncode, done.stdout) == (0, expected), (words, done.stderr)

@@ -42,7 +42,7 @@ def test_other_engines_are_refused_by_name(tmp_path, name):
     """Deno and Bun are told apart from Node, with what can be done instead."""
     with pytest.raises(NodeUnsupported) as caught:
         RUNTIME.recognise(command(tmp_path / name, "agent.js"))
-    assert str(caught.value) == f"{name}: {name} cannot be guarded by agentbox-node 0.1, so nothing was run"
+    assert str(caught.value) == f"{name}: {name} cannot be guarded by agentbox-node 0.1"
     assert (caught.value.code, caught.value.status, caught.value.unconfinable) == ("node-unsupported", 69, True)
     assert isinstance(caught.value, NodeError)
 

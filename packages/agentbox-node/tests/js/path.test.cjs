@@ -15,9 +15,12 @@ function rows(kind) {
   return fs.readFileSync(path.join(vectors, `${kind}.jsonl`), 'utf8').trim().split('\n').map((line) => JSON.parse(line));
 }
 
+const base = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), 'agentbox-vectors-')));
+test.after(() => fs.rmSync(base, { recursive: true }));
+
 /** The vector with its files and links made in a fresh folder, and `{tmp}` replaced by it. */
 function atHome(row) {
-  const folder = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), 'agentbox-vectors-')));
+  const folder = fs.mkdtempSync(path.join(base, 'vector-'));
   return JSON.parse(JSON.stringify(row).replaceAll('{tmp}', folder));
 }
 

@@ -76,8 +76,8 @@ class NodeRuntime:
         if found.name in _OTHERS:
             behind = "" if found.name == shown else f" (run by {found.name})"
             raise NodeUnsupported(
-                f"{shown}{behind}: {found.name} cannot be guarded by agentbox-node 0.1, so nothing was run",
-                "this version runs Node and Python agents",
+                f"{shown}{behind}: {found.name} cannot be guarded by agentbox-node 0.1",
+                "only Node and Python programs have a guard; any other needs the kernel layers",
             )
         line = flags.read(found.words)
         problem = found.problem or line.problem

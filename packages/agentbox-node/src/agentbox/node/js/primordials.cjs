@@ -57,6 +57,7 @@ module.exports = Object.freeze({
   Proxy,
   Promise,
   Uint8Array,
+  Float64Array,
   Int32Array,
   DataView,
   setHas: uncurry(Set.prototype.has),

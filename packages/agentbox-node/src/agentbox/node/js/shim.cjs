@@ -32,13 +32,31 @@ function part(name) {
   return made.exports;
 }
 
+/** A synchronous stat that answers a copy and leaves `statValues`, the one array that Node answers in, as it was:
+ *  fs.realpathSync, which finds the file behind a script's link, still reads there what the program's own last stat found,
+ *  and stops at a socket (lib/fs.js, Node 20 to 24), such as the guard's channel. */
+function rawStat(p, binding, name) {
+  const original = binding[name];
+  const { statValues } = binding;
+  const kept = new p.Float64Array(statValues.length);
+  return (...args) => {
+    p.viewSet(kept, statValues);
+    try {
+      return p.apply(original, binding, args) && new p.Float64Array(statValues);
+    } finally {
+      p.viewSet(statValues, kept);
+    }
+  };
+}
+
 /** The raw functions that the guard itself works with, taken before they are replaced. */
 function rawFiles(p, binding) {
   const raw = { __proto__: null, kUsePromises: binding.kUsePromises, FSReqCallback: binding.FSReqCallback };
-  for (const name of ['access', 'close', 'fstat', 'lstat', 'open', 'read', 'readdir', 'readlink', 'realpath', 'stat', 'writeBuffer', 'writeString']) {
+  for (const name of ['access', 'close', 'open', 'read', 'readdir', 'readlink', 'realpath', 'writeBuffer', 'writeString']) {
     const original = binding[name];
     raw[name] = (...args) => p.apply(original, binding, args);
   }
+  for (const name of ['fstat', 'lstat', 'stat']) raw[name] = rawStat(p, binding, name);
   return p.freeze(raw);
 }
 
