@@ -204,3 +204,85 @@ def test_a_python_agents_long_arguments_are_cut_once(box):
     assert done.returncode == 0, done.stderr
     entries = [e["args"] for e in box.trace() if e["op"] == "proc.exec"]
     assert [(args["cut"], args["argc"], len(args["argv"])) for args in entries] == [(True, 3001, 64)]
+
+
+READS = """
+import os, sys
+for name in sys.argv[1:]:
+    try:
+        with open(name, "rb", buffering=0) as file:
+            print(b"SECRET" in file.read(65536))
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_nobody_reads_the_environment_of_another_process(box, monkeypatch):
+    """Under `read: /` either: the run's first process and its starter have the caller's. What tells numbers is open."""
+    monkeypatch.setenv("SECRET", "x")
+    python = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+    command = [shutil.which("env"), python, "-I", "-S", "-c", READS]
+    other = subprocess.Popen(["sleep", "60"])
+    names = [f"/proc/{pid}/{leaf}" for pid in (1, 2, other.pid) for leaf in ("environ", "task/1/environ", "maps")]
+    names += ["/proc/1/stat", "/proc/self/environ", f"/proc/{other.pid}/environ"]
+    plain = subprocess.run([*command, *names], capture_output=True, text=True).stdout.splitlines()
+    other.kill()
+    other.wait()
+    assert plain[-3:] == ["False", "True", "True"]
+    done = box.boxed("read: /\nexec: *\n", command=[*command, *names])
+    said = done.stdout.splitlines()
+    assert "True" not in said and said[-3:-1] == ["False", "False"], done.stderr
+    assert said[0] == said[2] == said[3] == "Permission denied"
+
+
+CHOWNS = """
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <unistd.h>
+int main(int c, char **v) {
+    int own = geteuid(), group = getegid();
+    close(open("made", O_CREAT | O_WRONLY, 0600));
+    int kinds[][2] = {{own, group}, {-1, group}, {-1, -1}, {own + 1000, -1}, {-1, 54321}, {own + 1000, 54321}};
+    for (int i = 0; i < 6; i++)
+        printf("%s\\n", chown("made", kinds[i][0], kinds[i][1]) ? strerror(errno) : "done");
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_is_not_given_to_somebody_else(box):
+    """The agent has no capability, so neither has what is done in its name; its own ids it may give."""
+    box.compile(CHOWNS)
+    assert box.plain().stdout.split("\n")[:6] == ["done"] * 6
+    (box.folder / "ws" / "made").unlink()
+    done = box.boxed("write: .\n")
+    assert done.stdout.split("\n")[:6] == ["done"] * 3 + ["Operation not permitted"] * 3, done.stderr
+    assert (box.folder / "ws" / "made").stat().st_uid == 0
+
+
+MAPPED = """
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void look(void) { char b[5]; int r = open("mm", O_RDONLY); read(r, b, 4); close(r); }
+int main(void) {
+    int f = open("mm", O_RDWR | O_CREAT | O_TRUNC, 0600); write(f, "AAAA", 4);
+    char *p = mmap(0, 4096, 3, MAP_SHARED, f, 0);
+    memcpy(p, "BBBB", 4); look(); usleep(50000);
+    memcpy(p, "CCCC", 4); look();
+    return 0;
+}
+"""
+
+
+def test_a_mapped_file_is_hashed_anew(box):
+    """A change through a mapping may come before the change of the file's times: each read is told with what it got."""
+    box.compile(MAPPED)
+    box.boxed("read: .\nwrite: .\n")
+    told = [e["args"]["sha256"] for e in box.trace() if e["op"] == "fs.read" and e["args"]["path"].endswith("/mm")]
+    assert told == [hashlib.sha256(text).hexdigest() for text in (b"BBBB", b"CCCC")]

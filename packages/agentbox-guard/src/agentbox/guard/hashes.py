@@ -1,4 +1,8 @@
-"""SHA-256 of files, remembered while a file's device, inode, size and times stay the same. It writes nothing."""
+"""SHA-256 of files, remembered while a file's device, inode, size and times stay the same.
+
+Nothing is remembered of a file that the run has opened for writing: mmap(2) lets a change of its content come before
+the change of its times. It writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import stat
 
 _MOST = 4096  # entries; a run that starts more programs than this hashes some twice
 
+_MOST_WRITTEN = 200_000
 _CHUNK = 256 * 1024
 _MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, and one that is written to has no end
 
@@ -14,10 +19,11 @@ _MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, 
 class Hashes:
     """May be used from any thread: a race costs a second hash, never a wrong one."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_written")
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], str] = {}
+        self._written: set[tuple[int, int]] | None = set()
 
     def file(self, path: str) -> str:
         """The digest in hex of a regular file. Raises `OSError`."""
@@ -26,15 +32,15 @@ class Hashes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb", buffering=0) as file:
             before = _identity(file.fileno())
-            known = self._known.get(before)
-            if known is not None:
+            known = self._remembered(before)
+            if known:
                 return known
             found, left = hashlib.sha256(), before[2] + _MOST_GROWTH
             while left > 0 and (data := os.read(file.fileno(), _CHUNK)):  # not readinto(): /proc may have nothing yet
                 found.update(data)
                 left -= len(data)
             digest = found.hexdigest()
-            if _identity(file.fileno()) == before:
+            if _identity(file.fileno()) == before and not self._is_written(before):
                 if len(self._known) >= _MOST:
                     self._known.clear()
                 self._known[before] = digest
@@ -42,7 +48,21 @@ class Hashes:
 
     def known(self, info: os.stat_result) -> str:
         """The remembered digest of the file that `info` is of; "" if there is none."""
-        return self._known.get((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns), "")
+        return self._remembered((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+
+    def written(self, info: os.stat_result) -> None:
+        """The run is about to get the file for writing: from now on it is hashed anew each time."""
+        if self._written is not None:
+            self._written.add((info.st_dev, info.st_ino))
+            if len(self._written) > _MOST_WRITTEN:
+                self._written = None  # of so many, nothing is remembered at all
+
+    def _remembered(self, identity: tuple[int, ...]) -> str:
+        return "" if self._is_written(identity) else self._known.get(identity, "")
+
+    def _is_written(self, identity: tuple[int, ...]) -> bool:
+        written = self._written
+        return written is None or identity[:2] in written
 
     def descriptor(self, descriptor: int) -> str:
         """The digest of an open regular file (an O_PATH descriptor will do), whatever its name is now. Raises

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.decisions import Desk, denial_of
+from agentbox.guard.procfs import FOREIGN_OPEN, REASON
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -225,4 +226,8 @@ class Judge:
             if is_mine and path.endswith(_OWN_WRITABLE):
                 return EXEMPT
             return Denial(access, path, OWN_PROC) if numbered else self._decide(access, path)
-        return EXEMPT if is_mine else self._decide(access, path)
+        if is_mine:
+            return EXEMPT
+        if numbered and path[6:].partition("/")[2] not in FOREIGN_OPEN:
+            return Denial(access, path, REASON)
+        return self._decide(access, path)

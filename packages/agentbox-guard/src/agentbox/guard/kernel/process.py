@@ -78,6 +78,14 @@ class Askers:
         """The file mode creation mask (Linux 4.7)."""
         return int(_member(_status(thread), b"Umask"), 8)
 
+    def owner(self, thread: int) -> tuple[int, set[int]]:
+        """The user id by which a thread owns files, and its group ids: members Uid, Gid and Groups of
+        proc_pid_status(5).
+        """
+        status = _status(thread)
+        groups = {int(_member(status, b"Gid").split()[3]), *map(int, _member(status, b"Groups").split())}
+        return int(_member(status, b"Uid").split()[3]), groups
+
     def terminal(self, thread: int) -> tuple[int, int] | None:
         """(major, minor) of the controlling terminal, or None; field 7 of proc_pid_stat(5)."""
         number = int(stat_fields(thread)[4]) & 0xFFFFFFFF

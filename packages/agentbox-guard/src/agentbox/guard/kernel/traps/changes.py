@@ -273,7 +273,18 @@ def _chmod(box: Box, call: Call, found: Found, mode: int) -> None:
 
 
 def _chown(box: Box, call: Call, found: Found, user: int, group: int) -> None:
-    _change(box, call, "fs.chown", found, lambda path: os.chown(path, number(user), number(group)))
+    owner, info = number(user), os.fstat(found.fd)
+    try:
+        # What the kernel says to a process without CAP_CHOWN (fs/attr.c, setattr_prepare): we may have it, it has not.
+        own, groups = box.askers.owner(call.pid)
+        if (owner != -1 and (info.st_uid != own or owner != own)) or (
+            number(group) != -1 and (info.st_uid != own or number(group) not in {*groups, info.st_gid})
+        ):
+            raise _error(errno.EPERM)
+    except OSError:
+        found.close()
+        raise
+    _change(box, call, "fs.chown", found, lambda path: os.chown(path, owner, number(group)))
 
 
 def _times(box: Box, call: Call, found: Found, times: bytes | None) -> None:

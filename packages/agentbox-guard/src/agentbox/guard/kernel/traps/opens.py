@@ -357,6 +357,8 @@ def _open_pipe(box: Box, call: Call, fd: int, flags: int) -> int:
 
 def _hand_over(box: Box, call: Call, request: Request, fd: int) -> None:
     try:
+        if request.writes:
+            box.hashes.written(os.fstat(fd))
         box.listener.give(call, fd, bool(request.flags & os.O_CLOEXEC))
     finally:
         os.close(fd)
