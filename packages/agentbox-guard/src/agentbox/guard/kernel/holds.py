@@ -10,7 +10,7 @@ HOLDS: dict[str, dict[str, str]] = {
     "read": {
         "guard": "every file that the interpreter opens or lists, decided on the resolved file",
         "landlock": "files outside of every root of a rule; within a root, globs are not told apart",
-        "seccomp": "every open of every program, on the very object that the program then gets",
+        "seccomp": "every open, watch and extended attribute of every program, on the very object that it then gets",
         "seatbelt": "roots and globs of rules",
     },
     "write": {

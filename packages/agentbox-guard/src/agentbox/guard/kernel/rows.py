@@ -56,7 +56,7 @@ REFUSED: dict[str, int] = {
     **dict.fromkeys(
         (
             "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl", "lookup_dcookie",
-            "setxattrat", "removexattrat", "shmget", "semget", "msgget", "mq_open",
+            "setxattrat", "getxattrat", "listxattrat", "removexattrat", "shmget", "semget", "msgget", "mq_open",
         ),
         errno.ENOSYS,
     ),
@@ -78,7 +78,7 @@ _ALWAYS = (
     "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "settimeofday", "clock_settime", "sethostname",
     "setdomainname", "syslog", "vhangup", "iopl", "ioperm", "fanotify_init", "fanotify_mark", "file_setattr",
     "migrate_pages", "move_pages", "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl",
-    "lookup_dcookie", "setxattrat", "removexattrat",
+    "lookup_dcookie", "setxattrat", "getxattrat", "listxattrat", "removexattrat",
 )  # fmt: skip
 _SHARED_MEMORY = ("shmget", "semget", "msgget", "mq_open")
 """Objects of System V and POSIX that have no file: others of the same user have them too, but for an own namespace."""
@@ -90,6 +90,8 @@ FILES = (
     "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
 )  # fmt: skip
 """Calls that open or change files."""
+METADATA = ("inotify_add_watch", "getxattr", "lgetxattr", "listxattr", "llistxattr")
+"""Calls that tell of files by name; by a descriptor, it was judged when it was opened."""
 
 
 def rows(*, pidns: bool, ipcns: bool = False) -> tuple[Row, ...]:
@@ -100,7 +102,7 @@ def rows(*, pidns: bool, ipcns: bool = False) -> tuple[Row, ...]:
         # be handed over either: SECCOMP_IOCTL_NOTIF_ADDFD takes no such descriptor.
         Row("open", ALLOW, Test(1, (O_PATH,), mask=O_PATH)),
         Row("openat", ALLOW, Test(2, (O_PATH,), mask=O_PATH)),
-        *(Row(name, NOTIFY) for name in (*FILES, "execve", "execveat", "connect", "bind", "listen")),
+        *(Row(name, NOTIFY) for name in (*FILES, *METADATA, "execve", "execveat", "connect", "bind", "listen")),
         *_terminal_and_process(),
         *_sockets(),
         *(Row(name, NOTIFY) for name in _ALWAYS),

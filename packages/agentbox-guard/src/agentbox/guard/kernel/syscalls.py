@@ -259,6 +259,11 @@ def renameat2(old_folder: int, old: bytes, new_folder: int, new: bytes, flags: i
     _call("renameat2", old_folder, old, new_folder, new, flags)
 
 
+def inotify_add_watch(descriptor: int, path: bytes, mask: int) -> int:
+    """inotify_add_watch(2), Linux 2.6.13: the watch's number; raises `OSError`."""
+    return _call("inotify_add_watch", descriptor, path, _Long(mask))
+
+
 def utimensat(path: bytes, times: bytes | None) -> None:
     """utimensat(2) of what `path` leads to; `times` is a struct timespec[2], None for now; raises `OSError`."""
     _call("utimensat", -100, path, times, 0)

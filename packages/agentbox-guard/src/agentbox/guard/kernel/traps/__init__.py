@@ -4,11 +4,19 @@ one row.
 
 from __future__ import annotations
 
-from agentbox.guard.kernel.traps import changes, execs, opens, peers, refusals, sends, signals, sockets
+from agentbox.guard.kernel.traps import changes, execs, metadata, opens, peers, refusals, sends, signals, sockets
 from agentbox.guard.kernel.traps._base import Box, merge
 
 TRAPS = merge(
-    opens.CALLS, changes.CALLS, execs.CALLS, sockets.CALLS, sends.CALLS, signals.CALLS, peers.CALLS, refusals.CALLS
+    opens.CALLS,
+    changes.CALLS,
+    metadata.CALLS,
+    execs.CALLS,
+    sockets.CALLS,
+    sends.CALLS,
+    signals.CALLS,
+    peers.CALLS,
+    refusals.CALLS,
 )
 """System call name to handler; every call that a row of the filter hands over is here."""
 
