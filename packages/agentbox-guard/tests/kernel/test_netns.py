@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Never
@@ -294,3 +296,32 @@ def test_what_this_machine_is_to_a_process_inside() -> None:
         netns.is_local(address, served) for address in ("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", *served)
     )
     assert not any(netns.is_local(address, served) for address in ("10.255.255.54", "128.0.0.1", "::2", "198.18.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "called", "drop"),
+    [("net", "network", ""), ("user", "user", "setpriv --bounding-set=-sys_admin --inh-caps=-all")],
+)
+def test_a_machine_without_namespaces_is_told_apart(tmp_path, kind, called, drop):
+    """The run is refused with the status for that, 69, and the hint names the setting; with the setting it runs."""
+    for name in ("ws", "state"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "state" / "agentbox.policy").write_text("write: .\n")
+    for number, status in ((0, 69), (100, 0)):
+        command = (
+            f"echo {number} > /proc/sys/user/max_{kind}_namespaces || exit 99; exec {drop} {sys.executable} "
+            "-m agentbox.cli run -p ../state/agentbox.policy -t ../state/trace.jsonl -- true"
+        )
+        done = subprocess.run(
+            ["unshare", "-Ur", "sh", "-c", command],
+            cwd=tmp_path / "ws",
+            env={**os.environ, "TMPDIR": str(tmp_path / "state")},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode in (1, 99) and "unshare" in done.stderr:
+            pytest.skip("this user cannot make a user namespace")
+        assert done.returncode == status, done.stderr
+        if number == 0:
+            assert "the limit on namespaces is reached" in done.stderr
+            assert f"hint: {called} namespaces are off: sysctl user.max_{kind}_namespaces" in done.stderr

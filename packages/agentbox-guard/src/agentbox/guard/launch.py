@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 
-from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, GuardFailed
+from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, GuardFailed, Unconfinable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def start(
 
 
 def confirm(child: Child, reader: int, name: str) -> None:
-    """Wait until the child's exec has happened. Raises `CommandNotFound`, `CommandNotExecutable` or `GuardFailed` if it
-    did not.
+    """Wait until the child's exec has happened. Raises `CommandNotFound`, `CommandNotExecutable`, `Unconfinable` or
+    `GuardFailed` if it did not.
     """
     report = b""
     while chunk := os.read(reader, 4096):
@@ -114,7 +114,9 @@ def judge(child: Child, report: bytes, name: str) -> None:
     number, _, text = report.decode("utf-8", "replace").partition(" ")
     code = int(number)
     if code == _CANNOT_PREPARE:
-        raise GuardFailed(f"{name}: cannot be confined: {text}", _way_out(text.partition(":")[0]))
+        hint = _way_out(text.partition(":")[0])
+        # A layer that the machine does not give is the machine's: nothing was run.
+        raise (Unconfinable if hint else GuardFailed)(f"{name}: cannot be confined: {text}", hint)
     if code == errno.ENOENT:
         raise CommandNotFound(f"{name}: not found, or its interpreter is not there")
     if code == errno.ENOEXEC:

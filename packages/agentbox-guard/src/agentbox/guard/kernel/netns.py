@@ -119,7 +119,7 @@ def enter(plan: Plan) -> list[Socket]:
     """
     if plan.privileged:
         try:
-            syscalls.unshare(_SPACES)
+            _unshare(_SPACES)
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
@@ -174,8 +174,17 @@ def _rehearse() -> None:
     enter(plan_for(os.geteuid(), os.getegid(), resolvers(_read(RESOLVER_FILE))))
 
 
+def _unshare(kinds: int) -> None:
+    try:
+        syscalls.unshare(kinds)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EUSERS):  # "No space left on device" sends everybody to the wrong place
+            raise OSError(error.errno, "the limit on namespaces is reached (sysctl user.max_*_namespaces)") from None
+        raise
+
+
 def _unshare_user(plan: Plan) -> None:
-    syscalls.unshare(syscalls.CLONE_NEWUSER | _SPACES)
+    _unshare(syscalls.CLONE_NEWUSER | _SPACES)
     # A process may map its own ids, one of each, once it has given up setgroups(2): user_namespaces(7).
     for name, text in (
         ("setgroups", "deny"),
@@ -280,6 +289,20 @@ def _read(path: str) -> str:
 
 
 _OBSTACLES = (
+    *(
+        (
+            f"/proc/sys/user/max_{kind}_namespaces",
+            "0",
+            f"{called} namespaces are off: sysctl user.max_{kind}_namespaces=10000",
+        )
+        for kind, called in (
+            ("user", "user"),
+            ("net", "network"),
+            ("mnt", "mount"),
+            ("pid", "process"),
+            ("ipc", "IPC"),
+        )
+    ),
     (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
@@ -291,7 +314,6 @@ _OBSTACLES = (
         "0",
         "user namespaces are switched off for ordinary users: sysctl kernel.unprivileged_userns_clone=1",
     ),
-    ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are off: sysctl user.max_user_namespaces=10000"),
 )
 
 
