@@ -203,6 +203,17 @@ def test_what_is_only_observed_is_told_and_answered() -> None:
     assert stub.told[0][:2] == ("evil.com", False)
 
 
+def test_an_allowed_name_of_this_machine_is_told_and_answered_while_observing() -> None:
+    """Mode observe: where it leads is what would be denied."""
+    ADDRESSES["api.example.com"], before = ("127.0.0.1",), ADDRESSES["api.example.com"]
+    try:
+        held, stub = Stub(), Stub(observing=True)
+        assert held.ask("api.example.com")[0] != 0 and stub.ask("api.example.com")[0] == 0
+    finally:
+        ADDRESSES["api.example.com"] = before
+    assert held.told[0][:2] == stub.told[0][:2] == ("api.example.com", False)
+
+
 def test_the_reason_travels_to_those_who_can_read_it() -> None:
     """EDNS: an extended error (RFC 8914) names agentbox; without EDNS there is none."""
     stub = Stub()

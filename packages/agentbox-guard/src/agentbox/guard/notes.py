@@ -20,7 +20,7 @@ def notes(run: Run) -> Iterator[str]:
     environ = os.environ if options.environ is None else options.environ
     for rule, reason in options.policy.absent():
         yield f"{rule.where}: {rule}: {reason}"
-    if run.how.runtime == "python" and environ.get("PYTHONPATH"):
+    if run.how.runtime == "python" and environ.get("PYTHONPATH") and not run.nested:
         yield (
             f"PYTHONPATH is not passed on, so modules in {environ['PYTHONPATH']} are not found: install the package"
             " (pip install -e .) with a read: rule for its folder, or start the agent from that folder"

@@ -47,6 +47,8 @@ VERSION = "0.1.0"
 HELLO_TIMEOUT = 30.0
 """Seconds that the agent's guard gets to come up; a loaded machine with a cold disk needs a few."""
 TRACE_LOST = 74
+OUTER = "outer run"
+"""What stands in a header for the layers of a run that is inside another."""
 _TICK = 1.0
 _LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still be heard before they are ended
 _GRACE = 0.1  # seconds in which they may end by themselves
@@ -171,13 +173,22 @@ def header(run: Run) -> dict[str, Any]:
         "policy": policy.text,
         "policy_name": policy.name,
         "policy_sha256": policy.sha256,
-        "layers": [*(("guard",) if run.how.arms else ()), *run.layers],
-        "enforced_by": kernel.enforcement(run.layers, welcome.GUARDED_KINDS),
+        "layers": [OUTER] if run.nested else [*(("guard",) if run.how.arms else ()), *run.layers],
+        "enforced_by": _enforced_by(run),
         "env": sorted(run.environ),
         "hash_seed": run.hash_seed,
         "versions": {"agentbox": VERSION, "python": ".".join(map(str, sys.version_info[:3]))},
         "platform": f"{machine.sysname} {machine.release} {machine.machine}",
     }
+
+
+def _enforced_by(run: Run) -> dict[str, list[str]]:
+    found = kernel.enforcement(run.layers, welcome.GUARDED_KINDS)
+    if run.nested:
+        return {kind: [OUTER] for kind in found}
+    if run.session.mode == "observe":  # but for the environment, which the launcher builds before
+        return {kind: parts if kind == "env" else [] for kind, parts in found.items()}
+    return found
 
 
 def _age(run: Run) -> float:

@@ -36,18 +36,21 @@ _FEWEST_DESCRIPTORS = 64
 
 class Run:
     """One run that is ready to start: what was asked, how the command is started, its folder, session, environment and
-    layers.
+    layers. `nested`: another run holds this one, and decides and records what its processes do.
     """
 
     __slots__ = (
-        "confinement", "environ", "hash_seed", "how", "layers", "options", "rundir", "session", "signals", "started",
-        "variables",
+        "confinement", "environ", "hash_seed", "how", "layers", "nested", "options", "rundir", "session", "signals",
+        "started", "variables",
     )  # fmt: skip
 
-    def __init__(self, options: RunOptions, how: Launch, layers: tuple[str, ...], rundir: RunDir) -> None:
+    def __init__(
+        self, options: RunOptions, how: Launch, layers: tuple[str, ...], rundir: RunDir, *, nested: bool = False
+    ) -> None:
         self.options = options
         self.how = how
         self.layers = layers
+        self.nested = nested
         self.rundir = rundir
         base = _base(options)
         self.hash_seed = _hash_seed(options, base)
@@ -55,6 +58,8 @@ class Run:
             **runtimes.variables(how.runtime, options.runtimes, self.hash_seed),
             "AGENTBOX_CHANNEL": rundir.channel,
         }
+        if nested:  # the guards inside are the outer run's, and answer to its supervisor
+            self.variables = {name: os.environ[name] for name in self.variables if name in os.environ}
         """What every process of the run must carry."""
         self.environ = environment.build(options.policy, base, rundir.private, self.variables)
         self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
@@ -75,17 +80,18 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     # Another session than a recording one serves guards, and starts nothing that the kernel would have to hold.
     wish = "guard" if session_factory is not None and options.layers == "auto" else options.layers
     _need_descriptors()
-    live = kernel.choose(wish, options.allow_degraded)
-    if live and "seccomp" not in live and kernel.nested():
-        options.say("inside another run of agentbox: that run's confinement holds, and of this policy landlock")
+    nested = kernel.nested()
+    if nested:
+        _accept_outer_run(options, wish)
+    live = () if nested else kernel.choose(wish, options.allow_degraded)
     if options.mode == "observe":
         live = tuple(name for name in live if name != "landlock")  # which could only refuse
-    how = _recognise(options, live)
+    how = _recognise(options, live, nested)
     _fill_standard_descriptors()
     rundir = RunDir.make(_base(options))
     signals = None
     try:
-        ready = Run(options, how, live, rundir)
+        ready = Run(options, how, live, rundir, nested=nested)
         session = session_factory(options, rundir) if session_factory else None
         if options.create_roots:
             session = _make_write_folders(ready, session)
@@ -121,6 +127,28 @@ def _need_descriptors() -> None:
         )
 
 
+def _accept_outer_run(options: RunOptions, wish: str) -> None:
+    """Say what holds inside another run: that one's confinement, and nothing of this policy. Raises `Unconfinable` for
+    what could only be pretended.
+    """
+    asked = ""
+    if wish != "auto":
+        asked = "replay" if options.layers == "auto" else f"--layers {wish}"
+    elif options.mode == "observe":
+        asked = "--observe"
+    elif options.checkpoint:
+        asked = "--checkpoint"
+    if asked:
+        raise Unconfinable(
+            f"{asked}: not possible inside another run of agentbox, which alone decides and records; nothing was run",
+            "do it outside of that run",
+        )
+    options.say(
+        "inside another run of agentbox: its policy decides and its trace records what happens here; the rules of"
+        f" {options.policy.name or 'this policy'} are not enforced"
+    )
+
+
 def _confine(ready: Run) -> Confinement:
     from agentbox.guard.kernel.confine import Confinement
 
@@ -136,7 +164,7 @@ def _base(options: RunOptions) -> Mapping[str, str]:
     return os.environ if options.environ is None else options.environ
 
 
-def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
+def _recognise(options: RunOptions, live: tuple[str, ...], nested: bool) -> Launch:
     path = _base(options).get("PATH", environment.DEFAULT_PATH)
     file = launch.find_command(options.argv[0], options.cwd, path)
     command = runtimes.Command(
@@ -145,12 +173,15 @@ def _recognise(options: RunOptions, live: tuple[str, ...]) -> Launch:
     try:
         how = runtimes.recognise(command, options.runtimes)
     except Unconfinable as error:
-        if not live or isinstance(error, OutdatedInterpreter):
+        if not (live or nested) or isinstance(error, OutdatedInterpreter):
             raise
         how = NATIVE.recognise(command)  # the layers hold it, and nobody explains
         how.script = python_script(command)
-        options.say(f"{error}; it runs without its guard")
-    if not live and not runtimes.is_guarded(how.runtime, options.runtimes):
+        if not nested:
+            options.say(f"{error}; it runs without its guard")
+    if nested:
+        how.arms = False  # by us, that is
+    elif not live and not runtimes.is_guarded(how.runtime, options.runtimes):
         raise Unconfinable(
             f"{options.argv[0]}: no guard runs inside it and no kernel layer is live, so nothing was run",
             "leave --layers guard away, or run a Python or Node program; what that starts in turn needs an exec: rule",

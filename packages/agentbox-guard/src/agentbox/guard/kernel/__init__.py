@@ -42,7 +42,7 @@ def choose(wish: str, without: Sequence[str] = (), *, platform: str = sys.platfo
     """The names of the layers that a run must have, for a `--layers` wish; what cannot be applied then ends the run.
 
     `without` are those that may be missing (`--allow-degraded`): they are tried, and left out where they do not work.
-    Within another run of agentbox only Landlock can be added to what holds already. Raises `Unconfinable`.
+    Within another run of agentbox none can be had (see `nested`). Raises `Unconfinable`.
     """
     if wish not in CHOICES:
         raise Unconfinable(f"layers: got {wish!r}, expected one of {', '.join(CHOICES)}")
@@ -58,23 +58,30 @@ def choose(wish: str, without: Sequence[str] = (), *, platform: str = sys.platfo
                 "use --layers guard to run a Python command under the interpreter's guard alone",
             )
         return ()
-    if wish == "auto" and nested():
-        return ("landlock",) if "landlock" not in without or not load("landlock").probe() else ()
     live = [name for name in LAYERS if name not in without or not load(name).probe()]
     return tuple(name for name in live if all(needed in live for needed in NEEDS.get(name, ())))
 
 
 def nested() -> bool:
-    """Whether this process is inside a run of agentbox whose filter has a supervisor already; there can be only one."""
+    """Whether this process is inside a run of agentbox whose filter has a supervisor already.
+
+    There can be only one: seccomp(2) answers EBUSY to a second one (Linux 5.0), which is the proof, as anybody may have
+    set the variable. Landlock could be stacked and would prove nothing: the outer supervisor opens files in the name of
+    the program, and is under no rule of the program's. Raises `Unconfinable` inside a run that has a guard only.
+    """
+    import errno
     import os
 
     if "AGENTBOX_CHANNEL" not in os.environ:
         return False
     try:
-        with open("/proc/self/status", "rb") as file:
-            return b"\nSeccomp:\t2" in file.read()
-    except OSError:
-        return False
+        return load("seccomp").probe().endswith(os.strerror(errno.EBUSY))
+    except ImportError:  # native code, which a guard without kernel layers refuses to load
+        raise Unconfinable(
+            "inside another run of agentbox that has no kernel layers, so nothing was run: its guard refuses the native"
+            " calls of a supervisor",
+            "start the outer run without --layers guard, or the command without agentbox run",
+        ) from None
 
 
 def advice(name: str) -> str:

@@ -133,7 +133,7 @@ class Confined:
         synthetic = Synthetic()
         broker = Broker(
             self._desk, synthetic, self._jobs, inside=namespace_cookie(sockets[0].fileno()),
-            served=netns.resolvers(text), insiders=insiders,
+            served=netns.resolvers(text), insiders=insiders, observing=self._scribe.observing,
         )  # fmt: skip
         wall.box.broker = broker
         loop.register(broker.fileno(), broker.ready)

@@ -42,6 +42,8 @@ class Dial:
 
     def begin(self) -> None:
         name = self._answer.name
+        if self._broker.observing:
+            self._answer.denial = None  # it is in the record already, and the outcome is no second one
         if not name:
             self._left = [self._answer.args["address"]]
             self._go()
@@ -54,7 +56,8 @@ class Dial:
             self._end(errno.EHOSTUNREACH)
             return
         policy = self._broker.desk.policy
-        self._left = self._broker.desk.names.usable(answer.name, port, found)
+        usable = self._broker.desk.names.usable(answer.name, port, found)
+        self._left = list(found) if self._broker.observing else usable
         if not self._left:
             answer.action = _DENY
             answer.args["address"] = found[0]

@@ -134,11 +134,12 @@ class DnsStub:
             send(dnswire.reply(question, dnswire.SERVER_FAILURE if passing else dnswire.NO_SUCH_NAME))
             return
         usable = [one for one in found if self._policy.decide("net", question.name, None, one).allowed]
-        if found and not usable and not self._observing:
+        if found and not usable:
             denial = denial_of(self._policy.decide("net", question.name, None, found[0]), "net")
             self._tell(question.name, denial, found)
-            send(_refused(question, denial.reason))
-            return
+            if not self._observing:
+                send(_refused(question, denial.reason))
+                return
         self._tell(question.name, None, tuple(usable) or found)
         if question.kind != dnswire.A:
             send(dnswire.reply(question, dnswire.NO_ERROR))  # the name is there, and has nothing else to tell
