@@ -1,0 +1,252 @@
+"""Sockets of unguarded programs: nothing is sent, bound or listened with in the supervisor's power or on the host.
+
+Each attempt is made outside of agentbox as well, where it works.
+"""
+
+import errno
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from test_battery import ORDINARY, _reachable, source_folders
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
+
+NETLINK = """
+import json, socket, struct, sys
+def message(kind, flags, body):
+    return struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
+def outcome(one):
+    return struct.unpack_from("=i", one.recv(65536), 16)[0]
+up = message(16, 5, struct.pack("=BxHiII", 0, 0, 1, 1, 1))  # RTM_NEWLINK of lo, which must be up
+names = message(18, 0x301, struct.pack("=BxHiII", 0, 0, 0, 0, 0))  # RTM_GETLINK, all of them
+told = {}
+for name, address in (("sendto", (0, 0)), ("sendmsg", None), ("sendmsg to", (0, 0))):
+    one = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    one.bind((0, 0))
+    one.connect((0, 0))
+    def send(data):
+        return one.sendto(data, address) if name == "sendto" else one.sendmsg([data], (), 0, address)
+    assert send(up) == len(up)
+    told[name] = -outcome(one)
+    assert send(names) == len(names)
+    told[name + ", asking"] = struct.unpack_from("=H", one.recv(65536), 4)[0]  # RTM_NEWLINK is 16
+told["interfaces"] = [name for _, name in socket.if_nameindex()]
+print(json.dumps(told))
+"""
+
+DATAGRAM = """
+import json, socket, sys
+told = {}
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+    for made in (lambda: socket.socket(socket.AF_UNIX, kind), lambda: socket.socketpair(socket.AF_UNIX, kind)[0]):
+        one = made()
+        for name in ("sendto", "sendmsg"):
+            try:
+                one.sendto(b"out", sys.argv[1]) if name == "sendto" else one.sendmsg([b"out"], (), 0, sys.argv[1])
+                told[f"{name} {len(told)}"] = 0
+            except OSError as error:
+                told[f"{name} {len(told)}"] = error.errno
+print(json.dumps(told))
+"""
+
+CREDENTIALS = """
+import json, os, socket, struct
+ours, theirs = socket.socketpair(socket.AF_UNIX)
+theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+ours.sendmsg([b"x"])
+_, found, _, _ = theirs.recvmsg(10, socket.CMSG_SPACE(12))
+print(json.dumps(struct.unpack("=iII", found[0][2])[0] == os.getpid()))
+"""
+
+LISTENING = """
+import ctypes, errno, json, socket, struct, sys
+tcp, udp = int(sys.argv[1]), int(sys.argv[2])
+libc = ctypes.CDLL(None, use_errno=True)
+told = {}
+def attempt(name, act):
+    try:
+        act()
+        told[name] = 0
+    except OSError as error:
+        told[name] = error.errno
+def dissolve():
+    if libc.connect(one.fileno(), bytes(16), 16):
+        raise OSError(ctypes.get_errno(), "connect")
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.connect(("127.0.0.1", udp))
+attempt("dissolve", dissolve)
+attempt("bind a datagram socket", lambda: one.bind(("127.0.0.1", 0)))
+two = socket.socket()
+two.setblocking(False)
+told["connect"] = two.connect_ex(("127.0.0.1", tcp))
+two.shutdown(socket.SHUT_RDWR)
+attempt("bind", lambda: two.bind(("127.0.0.1", 0)))
+attempt("listen", lambda: two.listen())
+print(json.dumps(told))
+"""
+
+SERVER = """
+import json, os, socket, struct, sys
+one = socket.socket(socket.AF_UNIX)
+one.bind("ws/s.sock")
+one.listen()
+two = socket.socket(socket.AF_UNIX)
+two.connect("ws/s.sock")
+pid = struct.unpack("=iII", two.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+inner = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(inner.getsockname())
+client.sendmsg([b"a", b"b"])
+three = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+three.bind(("127.0.0.1", 0))
+three.sendmsg([b"c"], [(0, 1, struct.pack("=i", 16))], 0, three.getsockname())  # IP_TOS with it
+print(json.dumps([pid == os.getpid(), inner.accept()[0].recv(9).decode(), three.recv(9).decode()]))
+"""
+
+
+class Scene:
+    def __init__(self, uid):
+        self.uid = uid
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="sockets-"))
+        os.chmod(self.folder, 0o755)
+        os.makedirs(f"{self.folder}/ws")
+        os.makedirs(f"{self.folder}/state")
+        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagrams.bind(f"{self.folder}/d.sock")
+        self.datagrams.setblocking(False)
+        os.chmod(f"{self.folder}/d.sock", 0o777)
+        self.python = sys.executable if uid is None else "/usr/bin/python3"
+        if uid is not None:
+            for name in ("", "/ws", "/state"):
+                os.chown(self.folder + name, uid, uid)
+
+    def received(self):
+        try:
+            return self.datagrams.recv(100)
+        except BlockingIOError:
+            return None
+
+    def run(self, code, *arguments, boxed, rules="", alone=False):
+        """The program's output, read as JSON; `alone`: in another network namespace, so that the host's is not
+        touched.
+        """
+        command = [self.python, "-I", "-c", code, *map(str, arguments)]
+        environ = {**os.environ, "TMPDIR": f"{self.folder}/state"}
+        if boxed:
+            policy = f"{self.folder}/state/p.policy"
+            with open(policy, "w") as file:
+                file.write(f"write: {self.folder}/ws\n{rules}")
+            options = ["-q", "-p", policy, "-t", f"{self.folder}/state/trace.jsonl"]
+            command = [self.python, "-m", "agentbox.cli", "run", *options, "--", *command]
+            environ["PYTHONPATH"] = ":".join(source_folders())
+        if alone:
+            command = ["unshare", "-n" if os.geteuid() == 0 and self.uid is None else "-rn", *command]
+        done = subprocess.run(
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=60, preexec_fn=self.drop
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if done.stdout else None
+
+    def drop(self):
+        if self.uid is not None:
+            os.setgroups([])
+            os.setresgid(self.uid, self.uid, self.uid)
+            os.setresuid(self.uid, self.uid, self.uid)
+
+    def denied(self):
+        with open(f"{self.folder}/state/trace.jsonl") as file:
+            entries = [json.loads(line) for line in file]
+        return {(entry["op"], entry["target"]) for entry in entries if entry["kind"] == "deny"}
+
+    def close(self):
+        self.datagrams.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(params=[None, ORDINARY], ids=["as it is", "ordinary"])
+def scene(request):
+    if request.param is not None and os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    if request.param is not None and not all(_reachable(path) for path in source_folders()):
+        pytest.skip("the checkout cannot be read by an ordinary user")
+    made = Scene(request.param)
+    yield made
+    made.close()
+
+
+def test_netlink_is_asked_but_changes_nothing(scene):
+    """A program may list the interfaces of its empty network; the supervisor's power does not reach its messages."""
+    asked = {f"{name}, asking": 16 for name in ("sendto", "sendmsg", "sendmsg to")}
+    changed = scene.run(NETLINK, boxed=False, alone=True)
+    assert {name: changed.pop(name) for name in ("sendto", "sendmsg", "sendmsg to")} == dict.fromkeys(
+        ("sendto", "sendmsg", "sendmsg to"), 0
+    )
+    found = scene.run(NETLINK, boxed=True)
+    assert found == {**asked, **dict.fromkeys(("sendto", "sendmsg", "sendmsg to"), errno.EPERM), "interfaces": ["lo"]}
+
+
+def test_local_datagrams_of_each_kind_are_decided(scene):
+    """SOCK_RAW is another name for SOCK_DGRAM of local sockets (unix(7)): each send to a path is decided."""
+    path = f"{scene.folder}/d.sock"
+    assert set(scene.run(DATAGRAM, path, boxed=False).values()) == {0} and scene.received() == b"out"
+    while scene.received():
+        pass
+    found = scene.run(DATAGRAM, path, boxed=True)
+    assert len(found) == 8 and set(found.values()) == {errno.EACCES}
+    assert scene.received() is None
+    assert ("net.send", f"unix:{path}") in scene.denied()
+
+
+def test_the_kernel_never_goes_on_with_a_message(scene):
+    """Who sends it is the supervisor, as a receiver that asks for credentials sees: a descriptor that becomes another
+    socket after the decision, while the kernel would look it up, changes nothing.
+    """
+    assert scene.run(CREDENTIALS, boxed=False) is True
+    assert scene.run(CREDENTIALS, boxed=True) is False
+
+
+def test_a_socket_made_outside_never_listens(scene):
+    """A connection that was given up leaves a socket of the host's network: it is neither dissolved, bound nor listened
+    with.
+    """
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    tcp = socket.socket()
+    tcp.bind(("127.0.0.1", 0))
+    tcp.listen(0)
+    fillers = [socket.socket() for _ in range(4)]  # so that the program's connection stays under way
+    for one in fillers:
+        one.setblocking(False)
+        one.connect_ex(tcp.getsockname())
+    ports = tcp.getsockname()[1], udp.getsockname()[1]
+    try:
+        assert scene.run(LISTENING, *ports, boxed=False) == {
+            "dissolve": 0, "bind a datagram socket": 0, "connect": errno.EINPROGRESS, "bind": 0, "listen": 0,
+        }  # fmt: skip
+        rules = "".join(f"net: 127.0.0.1:{port}\n" for port in ports)
+        assert scene.run(LISTENING, *ports, boxed=True, rules=rules) == {
+            "dissolve": errno.EOPNOTSUPP, "bind a datagram socket": errno.EINVAL, "connect": errno.EINPROGRESS,
+            "bind": errno.EINVAL, "listen": errno.EINVAL,
+        }  # fmt: skip
+    finally:
+        for one in (udp, tcp, *fillers):
+            one.close()
+    told = scene.denied()
+    assert {("sys.call", f"{name} of a connection that was made outside") for name in ("bind", "listen")} <= told
+
+
+def test_servers_of_the_run_work(scene):
+    """Listening by path and on the run's own loopback; the peer is named, messages of several parts and with options
+    pass.
+    """
+    for boxed in (False, True):
+        shutil.rmtree(f"{scene.folder}/ws")
+        os.makedirs(f"{scene.folder}/ws")
+        os.chown(f"{scene.folder}/ws", scene.uid or os.geteuid(), -1)
+        rules = f"net: unix:{scene.folder}/ws/s.sock\n"
+        assert scene.run(SERVER, boxed=boxed, rules=rules) == [True, "ab", "c"]
