@@ -117,6 +117,15 @@ def test_a_closed_port_is_told_as_one_and_denied_once(run):
     assert seen.out == "111\n" and len(seen.denials(f"127.0.0.1:{port}")) == 1
 
 
+def test_what_a_guard_has_told_is_told_once_for_each_time(run, tmp_path):
+    """The kernel's notice of the same act makes no second denial, and the next time is another one."""
+    (tmp_path / "secret").write_text("the secret\n")
+    path = f"{tmp_path}/secret"
+    for times in (1, 2):
+        seen = run(sys.executable, "-c", f"for _ in range({times}): print(open({path!r}).read(), end='')")
+        assert seen.out == "the secret\n" * times and len(seen.denials(path)) == times
+
+
 def test_files_outside_of_the_policy_pass(run, tmp_path):
     """Read, made and written."""
     (tmp_path / "secret").write_text("the secret\n")

@@ -99,8 +99,7 @@ class Dispatcher:
             self._observe(event)
             return
         denial = Denial(line["key"], line["target"], line["reason"], rule=line["rule"], fix=line["fix"])
-        denial.enforced = not self._observing
-        self._session.deny(event, denial)
+        self._deny(event, denial)
 
     def question(self, connection: Connection, line: dict[str, Any]) -> None:
         """Handle an `ask` or a `call`. Raises `ProtocolError`."""
@@ -128,6 +127,13 @@ class Dispatcher:
                 return  # the kernel's notice of the open will be the entry
             self._announced.add(event.pid, event.op, event.args)
         self._session.observe(event)
+
+    def _deny(self, event: Event, denial: Denial) -> None:
+        """Record a guard's refusal; what is let pass for observing comes to the kernel's notice as well."""
+        denial.enforced = not self._observing
+        if self._observing and self._announced is not None:
+            self._announced.add(event.pid, event.op, event.args, denied=True)
+        self._session.deny(event, denial)
 
     def _complete(self, event: Event, asked: bool) -> bool:
         """Under kernel layers a guard does not read for its announcement: what is to be read is hashed here.
@@ -262,8 +268,7 @@ class Dispatcher:
             return
         denial = verdict.denial
         if denial is not None:
-            denial.enforced = not self._observing
-            self._session.deny(_public(event), denial)
+            self._deny(_public(event), denial)
             if denial.enforced:
                 text = denial_text(event.op, denial, self._desk.policy.name)
                 self.answer(connection, channel.refused(number, text, verdict.code))

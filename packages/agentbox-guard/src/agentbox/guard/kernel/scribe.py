@@ -32,20 +32,20 @@ class Announced:
     def __init__(self) -> None:
         self._waiting: dict[int, dict[tuple[object, ...], int]] = {}
 
-    def add(self, pid: int, op: str, args: Mapping[str, Any]) -> None:
-        """A guard says that its process is about to do this."""
+    def add(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> None:
+        """A guard says that its process is about to do this; `denied`: against the policy, where that only observes."""
         acts = self._waiting.setdefault(pid, {})
-        key = act(op, args)
+        key = denied, *act(op, args)
         acts[key] = acts.pop(key, 0) + 1
         if len(acts) > MOST_ANNOUNCED:
             del acts[next(iter(acts))]
 
-    def take(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
+    def take(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> bool:
         """True if this act was announced; it is then used up."""
         acts = self._waiting.get(pid)
         if not acts:
             return False
-        key = act(op, args)
+        key = denied, *act(op, args)
         count = acts.get(key, 0)
         if not count:
             return False
@@ -134,11 +134,14 @@ class Scribe:
         return self._announced.take(pid, op, self.shown(args))
 
     def deny(self, pid: int, op: str, args: dict[str, Any], denial: Denial) -> bool:
-        """A refused act; returns whether it is really refused."""
+        """A refused act; returns whether it is really refused. What a guard has told while observing is recorded."""
+        args = self.shown(args)
+        if self.observing and self._announced.take(pid, op, args, denied=True):
+            return False
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
         self._begin()
-        self._session.deny(self._event(pid, op, self.shown(args)), denial)
+        self._session.deny(self._event(pid, op, args), denial)
         return denial.enforced
 
     def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
