@@ -12,6 +12,7 @@ from agentbox.guard.kernel.process import stat_fields
 
 _MOST_KNOWN = 8192
 _DEPTH = 64
+_MOST_HELD = 128  # descriptors; programs that never make a call could use up all that we have
 OTHER = "the program was another than the one that was decided on"
 _ARGUMENTS = "the arguments were others than those that were decided on"
 
@@ -30,7 +31,7 @@ class Start:
     __slots__ = ("_maps", "_old", "_stack", "life", "program", "tail", "whole")
 
     def __init__(
-        self, pid: int, fields: list[str], program: tuple[int, int] | None, tail: list[bytes], whole: bool
+        self, pid: int, fields: list[str], program: tuple[int, int] | None, tail: list[bytes], whole: bool, hold: bool
     ) -> None:
         self.life = fields[19]
         self.program = program
@@ -38,10 +39,12 @@ class Start:
         self.whole = whole
         self._old = image(pid)
         self._stack = fields[25]
-        try:
-            self._maps = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._maps = -1
+        self._maps = -1
+        if hold:
+            try:
+                self._maps = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                pass
         if self._maps >= 0 and not self._lives():
             self.close()
 
@@ -121,7 +124,7 @@ class Lineage:
         before = starts.pop(thread, None)
         if before is not None:
             before.close()
-        starts[thread] = Start(pid, fields, program, tail, whole)
+        starts[thread] = Start(pid, fields, program, tail, whole, len(self._starts) <= _MOST_HELD)
 
     def surprise(self, pid: int, thread: int, stands: Callable[[], bool]) -> str:
         """Why the process, of which `thread` makes a call, is not what its last exec was let through as, or "".
