@@ -43,7 +43,7 @@ print(json.dumps(told))
 DATAGRAM = """
 import json, socket, sys
 told = {}
-for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+for kind in (socket.SOCK_RAW, socket.SOCK_DGRAM):
     for made in (lambda: socket.socket(socket.AF_UNIX, kind), lambda: socket.socketpair(socket.AF_UNIX, kind)[0]):
         one = made()
         for name in ("sendto", "sendmsg"):
@@ -108,6 +108,20 @@ three.sendmsg([b"c"], [(0, 1, struct.pack("=i", 16))], 0, three.getsockname())  
 print(json.dumps([pid == os.getpid(), inner.accept()[0].recv(9).decode(), three.recv(9).decode()]))
 """
 
+ABSTRACT = """
+import json, socket, sys
+one = socket.socket(fileno=0)
+own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+own.bind("\\0own")
+own.sendto(b"own", "\\0own")
+try:
+    one.sendto(b"out", "\\0" + sys.argv[1])
+    told = 0
+except OSError as error:
+    told = error.errno
+print(json.dumps([own.recv(9).decode(), told]))
+"""
+
 
 class Scene:
     def __init__(self, uid):
@@ -131,7 +145,7 @@ class Scene:
         except BlockingIOError:
             return None
 
-    def run(self, code, *arguments, boxed, rules="", alone=False):
+    def run(self, code, *arguments, boxed, rules="", alone=False, stdin=None):
         """The program's output, read as JSON; `alone`: in another network namespace, so that the host's is not
         touched.
         """
@@ -147,8 +161,9 @@ class Scene:
         if alone:
             command = ["unshare", "-n" if os.geteuid() == 0 and self.uid is None else "-rn", *command]
         done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=60, preexec_fn=self.drop
-        )
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=60, stdin=stdin,
+            preexec_fn=self.drop,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if done.stdout else None
 
@@ -250,3 +265,16 @@ def test_servers_of_the_run_work(scene):
         os.chown(f"{scene.folder}/ws", scene.uid or os.geteuid(), -1)
         rules = f"net: unix:{scene.folder}/ws/s.sock\n"
         assert scene.run(SERVER, boxed=boxed, rules=rules) == [True, "ab", "c"]
+
+
+def test_abstract_names_are_those_of_the_sockets_own_namespace(scene):
+    """The run's own are free; a socket that was left open as standard input would reach the host's."""
+    host = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    host.bind(f"\0{scene.folder}")
+    with host, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as given:
+        assert scene.run(ABSTRACT, scene.folder, boxed=False, stdin=given) == ["own", 0]
+        assert host.recv(9) == b"out"
+        host.setblocking(False)
+        assert scene.run(ABSTRACT, scene.folder, boxed=True, stdin=given) == ["own", errno.EACCES]
+        with pytest.raises(BlockingIOError):
+            host.recv(9)

@@ -138,7 +138,7 @@ def _send(
             sockets.netlink_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), wholly)
             return
         if address and family == socket.AF_UNIX and sockets.family_of(address) == socket.AF_UNIX:
-            target: Any = sockets.local(box, call, "net.send", address)
+            target: Any = sockets.local(box, call, fd, "net.send", address)
         elif address and family in (socket.AF_INET, socket.AF_INET6):
             if kind == socket.SOCK_DGRAM and box.broker is not None:
                 if _send_out(box, call, fd, payload, address, family, kind):

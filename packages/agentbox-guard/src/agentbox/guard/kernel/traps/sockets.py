@@ -142,7 +142,7 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
 
 
 def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
-    target, found = local(box, call, "net.connect", address)
+    target, found = local(box, call, fd, "net.connect", address)
     if found is not None and found.text == box.desk.channel:
         found.close()
         _connect_guard(box, call, fd)
@@ -174,13 +174,16 @@ def _connect_guard(box: Box, call: Call, fd: int) -> None:
         theirs.close()
 
 
-def local(box: Box, call: Call, op: str, address: bytes) -> tuple[bytes, Found | None]:
-    """Decide on a local address; returns one that means the decided object and nothing else. Raises `OSError`."""
+def local(box: Box, call: Call, fd: int, op: str, address: bytes) -> tuple[bytes, Found | None]:
+    """Decide on a local address for a socket; returns one that means the decided object and nothing else.
+
+    Raises `OSError`.
+    """
     name = unix_name(address)
     if not name:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     if name[:1] == b"\0":
-        _decide_local(box, call, op, "\0" + os.fsdecode(name[1:]), abstract=True)
+        _decide_abstract(box, call, fd, op, name)
         return address, None
     found = box.tree.find(call.pid, name)
     try:
@@ -192,9 +195,13 @@ def local(box: Box, call: Call, op: str, address: bytes) -> tuple[bytes, Found |
     return struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d\0" % found.fd, found
 
 
-def _decide_local(box: Box, call: Call, op: str, path: str, abstract: bool = False) -> None:
-    if abstract and box.netns:
-        return  # abstract names are the namespace's own (unix(7)): only the run's processes are there
+def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
+    """Abstract names are those of the socket's namespace (unix(7)): in the run's own there are only its processes."""
+    if not box.netns or _is_outside(box, fd):
+        _decide_local(box, call, op, "\0" + os.fsdecode(name[1:]))
+
+
+def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
     pid = box.ids(call).process
     verdict = DECIDERS[op].decide(op, {"path": path}, pid, box.desk)
     if verdict.denial is not None:
@@ -294,7 +301,7 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
             _bind_path(box, call, fd, address)
             return
         if unix_name(address):
-            _decide_local(box, call, "net.bind", "\0" + os.fsdecode(unix_name(address)[1:]), abstract=True)
+            _decide_abstract(box, call, fd, "net.bind", unix_name(address))
     elif family in _INTERNET:
         _refuse_outside(box, call, fd, "bind")
         if family_of(address) == _UNSPEC:
@@ -304,12 +311,17 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
 
+def _is_outside(box: Box, fd: int) -> bool:
+    """Whether a socket is of another network namespace than the run's empty one; never without such a one."""
+    box.network()
+    return box.broker is not None and not box.broker.is_inside(fd)
+
+
 def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
     """A socket that was put in the place of a program's own is for what was decided when it was made, and for nothing
     else: nobody may bind it or listen with it, which would be on the host. Raises `OSError`.
     """
-    box.network()
-    if box.broker is None or box.broker.is_inside(fd):
+    if not _is_outside(box, fd):
         return
     shown = f"{name} of a connection that was made outside"
     box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, REASON))
