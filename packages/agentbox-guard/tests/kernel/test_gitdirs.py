@@ -69,7 +69,8 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environ = {
-            "PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "3",
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+            "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "3",
             "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "a", "GIT_CONFIG_KEY_1": "user.email",
             "GIT_CONFIG_VALUE_1": "a@b", "GIT_CONFIG_KEY_2": "safe.directory", "GIT_CONFIG_VALUE_2": "*",
         }  # fmt: skip
@@ -98,7 +99,8 @@ def test_nothing_that_is_left_makes_git_run_it(tmp_path: Path, attack: str) -> N
     for name, boxed in (("bare", False), ("boxed", True)):
         place.run(name, "git init -q -b main r; git -C r commit -q --allow-empty -m x", boxed=False)
         assert not place.ran(name)
-        place.run(name, PARTS + ATTACKS[attack], boxed=boxed)
+        done = place.run(name, f"{PARTS}{ATTACKS[attack]}; echo tried", boxed=boxed)
+        assert done.stdout.endswith("tried\n"), done.stderr
         assert place.ran(name) is not boxed, (name, attack)
 
 
