@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import agentbox
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 INNER = [sys.executable, "-m", "agentbox.cli", "run", "-p", "sub/inner.policy", "-t", "out/inner.jsonl"]
 
@@ -21,7 +23,7 @@ class Nest:
         (self.ws / "secret").write_text("for the outer run\n")
         (folder / "outside" / "secret").write_text("for nobody\n")
         (self.ws / "sub" / "inner.policy").write_text("read: .\nwrite: .\n")
-        code = [os.path.dirname(os.path.dirname(os.path.dirname(path))) for path in sys.path if "agentbox" in path]
+        code = [os.path.dirname(path) for path in agentbox.__path__]
         reads = "".join(f"read: {path}\n" for path in {*code, sys.prefix, os.path.realpath(sys.base_prefix)} if path)
         names = ("sh", "cat", sys.executable, "touch")
         (folder / "outer.policy").write_text(f"write: .\n{reads}" + "".join(f"exec: {name}\n" for name in names))
