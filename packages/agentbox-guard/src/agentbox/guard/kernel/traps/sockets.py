@@ -110,16 +110,21 @@ def own_call(box: Box, call: Call, fd: int, act: Callable[[], int]) -> None:
     done(outcome)
 
 
-def _connect(box: Box, call: Call, name: str) -> None:
+def _addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
+    """Do `act` with a duplicate of the socket, which it takes over unless it raises, and a copy of the address."""
     number_of, place, size = call.args[:3]
     address = address_at(box, call, place, size)
     fd = box.duplicate(call, number(number_of))
     try:
-        _connect_to(box, call, fd, address)
+        act(box, call, fd, address)
         fd = -1
     finally:
         if fd >= 0:
             os.close(fd)
+
+
+def _connect(box: Box, call: Call, name: str) -> None:
+    _addressed(box, call, _connect_to)
 
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
@@ -279,15 +284,7 @@ def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
 
 
 def _bind(box: Box, call: Call, name: str) -> None:
-    number_of, place, size = call.args[:3]
-    address = address_at(box, call, place, size)
-    fd = box.duplicate(call, number(number_of))
-    try:
-        _bind_to(box, call, fd, address)
-        fd = -1
-    finally:
-        if fd >= 0:
-            os.close(fd)
+    _addressed(box, call, _bind_to)
 
 
 def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
