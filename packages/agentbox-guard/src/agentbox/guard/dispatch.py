@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from agentbox.guard.effects._base import Effect
     from agentbox.guard.gate import Gate
     from agentbox.guard.jobs import Jobs
-    from agentbox.guard.kernel.scribe import Announced
+    from agentbox.guard.kernel.announced import Announced
     from agentbox.guard.services import RunServices
     from agentbox.guard.session import Session
 
-_HASH_HERE = 1024 * 1024
-"""Bytes up to which an announced file is hashed in the loop, at most a millisecond."""
+    Read = tuple[str, int, int | None, str]
+    """Path as it is shown, thread, task and site of an announced read."""
+
+_MOST_KNOWN = 4096
 _MADE_UP = ("/dev", "/proc", "/sys")
 _PATHS = ("path", "to", "file", "cwd")
+_NAMED = {"path"}
 _LONGEST, _MOST_WORDS = 4096, 64
 _PLAIN_WELCOME = channel.welcome("sdk", {})
 
@@ -70,6 +73,7 @@ class Dispatcher:
         self._welcome = channel.welcome("guard", welcome)
         self._start: Callable[[], None] | None = start
         self._announced = announced
+        self._reads: dict[bytes, Read] = {}
         self.greeted = False
         """True when a guard has been welcomed."""
         self.armed: set[int] = set()
@@ -77,8 +81,21 @@ class Dispatcher:
 
     # --- what the loop calls ---
 
-    def tell(self, connection: Connection, line: dict[str, Any]) -> None:
-        """Handle a hello or a one-way line. Raises `ProtocolError`."""
+    def again(self, connection: Connection, raw: bytes) -> bool:
+        """Handle a line that says, letter by letter, what has been handled before; False if it is to be parsed.
+
+        Only reads that the kernel will show are remembered: programs read the same files again and again.
+        """
+        known = self._reads.get(raw)
+        process = connection.process
+        if known is None or process is None or not process.told or self._announced is None:
+            return False
+        path, thread, task, site = known
+        self._announced.add_read(process.pid, path, process.lane(thread, task), site)
+        return True
+
+    def tell(self, connection: Connection, line: dict[str, Any], raw: bytes) -> None:
+        """Handle a hello or a one-way line, `raw` as it came. Raises `ProtocolError`."""
         kind = line["t"]
         if kind == "hello":
             self._hello(connection, line)
@@ -96,7 +113,11 @@ class Dispatcher:
         if event.op == "proc.exec":
             event.args = arguments.recorded(event.args)
         if kind == "event":
-            self._observe(event)
+            if not self._awaits_kernel(event):
+                self._observe(event)
+            elif not within(event.private["_path"], _MADE_UP):  # what the kernel makes up is nobody's to announce
+                self._remember(raw, (event.args["path"], line["thread"], line.get("task"), event.site))
+                self.again(connection, raw)
             return
         denial = Denial(line["key"], line["target"], line["reason"], rule=line["rule"], fix=line["fix"])
         self._deny(event, denial)
@@ -123,10 +144,28 @@ class Dispatcher:
             self._session.process(event)
             return
         if self._announced is not None:
-            if event.op == "fs.read" and not self._complete(event, asked):
-                return  # the kernel's notice of the open will be the entry
+            if event.op == "fs.read" and asked and not self._complete(event):
+                return
             self._announced.add(event.pid, event.op, event.args)
         self._session.observe(event)
+
+    def _remember(self, raw: bytes, read: Read) -> None:
+        if len(self._reads) >= _MOST_KNOWN:
+            self._reads.clear()
+        self._reads[raw] = read
+
+    def _awaits_kernel(self, event: Event) -> bool:
+        """Whether an announced read is recorded when the kernel shows it, with what is then found in the file.
+
+        Under kernel layers a guard names the file and does not read it.
+        """
+        return (
+            self._announced is not None
+            and self._desk.wall is not None
+            and event.op == "fs.read"
+            and event.args.keys() == _NAMED
+            and type(event.args["path"]) is str
+        )
 
     def _deny(self, event: Event, denial: Denial) -> None:
         """Record a guard's refusal; what is let pass for observing comes to the kernel's notice as well."""
@@ -135,10 +174,10 @@ class Dispatcher:
             self._announced.add(event.pid, event.op, event.args, denied=True)
         self._session.deny(event, denial)
 
-    def _complete(self, event: Event, asked: bool) -> bool:
-        """Under kernel layers a guard does not read for its announcement: what is to be read is hashed here.
+    def _complete(self, event: Event) -> bool:
+        """Take the hash of a file that a guard asks to read, which under kernel layers does not read it itself.
 
-        False for a long file that is only announced: its hash is taken beside the loop, when the open comes.
+        False for what the agent may not or could not read: the open that follows says so.
         """
         if "sha256" in event.args or "absent" in event.args:
             return True
@@ -149,12 +188,12 @@ class Dispatcher:
             path = f"/proc/{event.pid}/root{path}"
             info = os.lstat(path)
             if stat.S_ISREG(info.st_mode):
-                if info.st_size > (LARGEST if asked else _HASH_HERE):
-                    return asked
+                if info.st_size > LARGEST:
+                    return False
                 event.args["sha256"] = self._desk.hashes.known(info) or self._desk.hashes.file(path)
                 event.args["size"] = info.st_size
         except OSError:
-            return False  # nothing that the agent could read either
+            return False
         return True
 
     def _is_readable(self, path: Any) -> bool:

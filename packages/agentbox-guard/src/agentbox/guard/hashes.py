@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import stat
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _MOST = 4096  # entries; a run that starts more programs than this hashes some twice
 
 _MOST_WRITTEN = 200_000
 _CHUNK = 256 * 1024
+_LEAST = 4096
 _MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, and one that is written to has no end
 
 
@@ -27,24 +32,34 @@ class Hashes:
 
     def file(self, path: str) -> str:
         """The digest in hex of a regular file. Raises `OSError`."""
-        import hashlib
-
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb", buffering=0) as file:
-            before = _identity(file.fileno())
-            known = self._remembered(before)
-            if known:
-                return known
-            found, left = hashlib.sha256(), before[2] + _MOST_GROWTH
-            while left > 0 and (data := os.read(file.fileno(), _CHUNK)):  # not readinto(): /proc may have nothing yet
-                found.update(data)
-                left -= len(data)
-            digest = found.hexdigest()
-            if _identity(file.fileno()) == before and not self._is_written(before):
-                if len(self._known) >= _MOST:
-                    self._known.clear()
-                self._known[before] = digest
-            return digest
+        try:
+            return self._digest(descriptor, lambda size, _: os.read(descriptor, size))
+        finally:
+            os.close(descriptor)
+
+    def opened(self, descriptor: int) -> str:
+        """The digest of a regular file that is open for reading; its offset stays what it is. Raises `OSError`."""
+        return self._digest(descriptor, lambda size, at: os.pread(descriptor, size, at))
+
+    def _digest(self, descriptor: int, read: Callable[[int, int], bytes]) -> str:
+        from hashlib import sha256
+
+        before = _identity(descriptor)
+        known = self._remembered(before)
+        if known:
+            return known
+        found, done, most = sha256(), 0, before[2] + _MOST_GROWTH
+        # One byte more than there should be: the end shows at once. Large buffers cost more than small files.
+        while done < most and (data := read(min(_CHUNK, max(before[2] - done, _LEAST) + 1), done)):
+            found.update(data)  # not readinto(): /proc may have nothing yet
+            done += len(data)
+        digest = found.hexdigest()
+        if _identity(descriptor) == before and not self._is_written(before):
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[before] = digest
+        return digest
 
     def known(self, info: os.stat_result) -> str:
         """The remembered digest of the file that `info` is of; "" if there is none."""

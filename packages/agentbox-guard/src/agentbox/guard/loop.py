@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     class Handler(Protocol):
         """What the loop hands over to."""
 
-        def tell(self, connection: Connection, line: dict[str, Any]) -> None:
-            """A one-way line, or a hello."""
+        def again(self, connection: Connection, raw: bytes) -> bool:
+            """A line that may have been handled before; False if it must be parsed."""
+
+        def tell(self, connection: Connection, line: dict[str, Any], raw: bytes) -> None:
+            """A one-way line, or a hello, parsed and as it came."""
 
         def question(self, connection: Connection, line: dict[str, Any]) -> None:
             """An `ask` or a `call`."""
@@ -68,6 +71,7 @@ class Loop:
         self._put_off = 0
         self._ending: set[int] = set()
         self._connections: dict[int, Connection] = {}
+        self._by_pid: dict[int, list[Connection]] = {}
         self._answering: dict[int, Connection] = {}
         self._blocked: set[int] = set()
         self._questions: list[tuple[Connection, dict[str, Any]]] = []
@@ -155,13 +159,18 @@ class Loop:
 
     def adopt(self, descriptor: int, pid: int) -> None:
         """Serve one end of a socket pair whose other end the process `pid` has."""
-        self._connections[descriptor] = Connection(descriptor, pid)
-        self._epoll.register(descriptor, _READ)
+        self._serve(Connection(descriptor, pid))
 
     def drain(self, pid: int) -> None:
         """Read all that the process `pid` has sent before now."""
-        for connection in [one for one in self._connections.values() if one.pid == pid and one not in self._paused]:
-            self._read(connection, _DRAIN_READS)
+        for connection in self._by_pid.get(pid, ())[:]:
+            if connection not in self._paused:
+                self._read(connection, _DRAIN_READS)
+
+    @property
+    def connected(self) -> bool:
+        """True while any process has a connection."""
+        return bool(self._connections)
 
     def answer(self, connection: Connection, line: bytes) -> None:
         """Have a line sent at the end of this turn."""
@@ -217,11 +226,13 @@ class Loop:
                 return
 
     def _line(self, connection: Connection, raw: bytes) -> None:
+        if self._handler.again(connection, raw):
+            return
         line = channel.parse(raw)
         if line["t"] in ("ask", "call"):
             self._questions.append((connection, line))
         else:
-            self._handler.tell(connection, line)
+            self._handler.tell(connection, line, raw)
 
     def _accept(self) -> None:
         while True:
@@ -235,10 +246,13 @@ class Loop:
                 if not self._turn_away():
                     return
                 continue
-            connection = Connection(descriptor)
-            self._connections[descriptor] = connection
-            self._epoll.register(descriptor, _READ)
-            self._read(connection)
+            self._read(self._serve(Connection(descriptor)))
+
+    def _serve(self, connection: Connection) -> Connection:
+        self._connections[connection.fd] = connection
+        self._by_pid.setdefault(connection.pid, []).append(connection)
+        self._epoll.register(connection.fd, _READ)
+        return connection
 
     def _turn_away(self) -> bool:
         """Out of descriptors: close the next caller's connection, which ends that process; one is kept for this."""
@@ -267,6 +281,10 @@ class Loop:
 
     def _drop(self, connection: Connection) -> None:
         del self._connections[connection.fd]
+        own = self._by_pid[connection.pid]
+        own.remove(connection)
+        if not own:
+            del self._by_pid[connection.pid]
         self._blocked.discard(connection.fd)
         self._paused.discard(connection)
         self._held = [question for question in self._held if question[0] is not connection]

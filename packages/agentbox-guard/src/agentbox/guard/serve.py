@@ -22,7 +22,7 @@ from agentbox.guard.family import Family
 from agentbox.guard.gate import Gate
 from agentbox.guard.hashes import Hashes
 from agentbox.guard.jobs import Jobs
-from agentbox.guard.kernel.scribe import Announced
+from agentbox.guard.kernel.announced import Announced
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
 from agentbox.guard.notes import notes

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     Encoder = Callable[[Any, int], Sequence[str]]
 
 _BLOB = '"blob":"'
+_SHORT, _MOST_CLEAN = 512, 2048
 _DENIAL = {"rule": None, "reason": "", "fix": None, "enforced": True}
 
 
 class Speller:
     """Spells entries for one writer. `named` is the set of blobs that lines have named so far."""
 
-    __slots__ = ("_blobs", "_encoder", "_heads", "named", "redactor")
+    __slots__ = ("_blobs", "_clean", "_encoder", "_heads", "named", "redactor")
 
     def __init__(self, redactor: Redactor | None, blobs: BlobStore) -> None:
         self.redactor = redactor
         self.named: set[str] = set()
         self._blobs = blobs
+        self._clean: set[str] = set()
+        """Texts that hold nothing to redact: a program that reads a file often is told of in the same words."""
         self._encoder: Encoder | None = None
         self._heads: dict[tuple[str, str, str, int, str], str] = {}
 
@@ -53,8 +56,13 @@ class Speller:
         head = self._heads.get((kind, op, lane, pid, src)) or self._head(kind, op, lane, pid, src)
         tail = self._tail(op, args, result, extra)
         redactor = self.redactor
-        if redactor is not None and redactor.suspects(tail):
-            tail = self._tail(op, redactor.doc(args), redactor.doc(result), redactor.doc(extra))
+        if redactor is not None and tail not in self._clean:
+            if redactor.suspects(tail):
+                tail = self._tail(op, redactor.doc(args), redactor.doc(result), redactor.doc(extra))
+            elif len(tail) < _SHORT:
+                if len(self._clean) >= _MOST_CLEAN:
+                    self._clean.clear()
+                self._clean.add(tail)
         return head + (self._check_blobs(tail) if _BLOB in tail else tail)
 
     def _tail(self, op: str, args: dict[str, Any], result: Any, extra: dict[str, Any] | None) -> str:

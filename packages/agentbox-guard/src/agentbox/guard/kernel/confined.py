@@ -13,7 +13,8 @@ from _socket import EAI_FAIL, gaierror
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel import netns
-from agentbox.guard.kernel.scribe import Announced, Scribe
+from agentbox.guard.kernel.announced import Announced
+from agentbox.guard.kernel.scribe import Scribe
 from agentbox.guard.kernel.wall import Wall
 
 TYPE_CHECKING = False

@@ -165,9 +165,10 @@ class Judge:
         reason = problem()
         return Denial("write", path, reason) if reason else judged
 
-    def is_own_code(self, path: str) -> bool:
-        """True for agentbox's own code."""
-        return path in self._code
+    def is_own_cache(self, path: str) -> bool:
+        """True where the guard's loader would keep agentbox's compiled code: refused, and nothing that the agent does.
+        """
+        return "/__pycache__" in path and path in self._code
 
     def immutable(self, path: str) -> bool:
         """True if nothing of the run can change what this path means: it lies in no tree that the run may write."""

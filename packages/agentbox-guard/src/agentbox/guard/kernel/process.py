@@ -70,6 +70,14 @@ class Askers:
         self._ids[thread] = life, ids
         return ids
 
+    def process(self, thread: int) -> int:
+        """The process of a thread, as it was when last seen: for what does no harm when the number is another's now.
+
+        Raises `OSError` (ESRCH).
+        """
+        known = self._ids.get(thread)
+        return known[1].process if known is not None else self.ids(thread).process
+
     def forget(self, thread: int) -> None:
         """A thread has begun another life by exec."""
         self._ids.pop(thread, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from agentbox.guard import arguments
 from agentbox.guard.context import show_path
 from agentbox.guard.session import Denial, Event
+from agentbox.guard.states import LARGEST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,60 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.connections import Processes
+    from agentbox.guard.kernel.announced import Announced
     from agentbox.guard.session import Session
 
-MOST_ANNOUNCED = 512
-"""Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
 _MOST_KNOWN = 20_000
 _NAMES = ("path", "to", "file", "cwd")
-_OBJECTS = ("path", "to", "sha256")
-
-
-class Announced:
-    """What guards have announced and the kernel has not yet shown: by process, the act's name and its objects."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, dict[tuple[object, ...], int]] = {}
-
-    def add(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> None:
-        """A guard says that its process is about to do this; `denied`: against the policy, where that only observes."""
-        acts = self._waiting.setdefault(pid, {})
-        key = denied, *act(op, args)
-        acts[key] = acts.pop(key, 0) + 1
-        if len(acts) > MOST_ANNOUNCED:
-            del acts[next(iter(acts))]
-
-    def take(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> bool:
-        """True if this act was announced; it is then used up."""
-        acts = self._waiting.get(pid)
-        if not acts:
-            return False
-        key = denied, *act(op, args)
-        count = acts.get(key, 0)
-        if not count:
-            return False
-        if count > 1:
-            acts[key] = count - 1
-        else:
-            del acts[key]
-        return True
-
-    def forget(self, pid: int) -> None:
-        """The process has become another program."""
-        self._waiting.pop(pid, None)
-
-
-def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
-    """What makes an announcement and a notification the same act; content that was announced wrongly is another act."""
-    if op == "proc.exec":
-        args = arguments.recorded(dict(args))
-        return op, args.get("file"), args.get("argv_sha256"), *args.get("argv", ())
-    if op.startswith("net."):
-        return op, args.get("address", args.get("path")), args.get("port")
-    # An announcement may hold anything; what is no text is no act that the kernel shows.
-    return op, *(value if type(value) is str or value is None else repr(value) for value in map(args.get, _OBJECTS))
 
 
 class Scribe:
@@ -117,12 +69,34 @@ class Scribe:
     def observe(self, pid: int, op: str, args: dict[str, Any], *, also: int = 0) -> None:
         """An allowed act of the process `pid`; `also` is another process that may have announced it (a parent)."""
         args = self.shown(args)
+        if op == "fs.read" and self._observe_announced(pid, args):
+            return
         if self._announced.take(pid, op, args) or (also and self._announced.take(also, op, args)):
             return
         if op in ("fs.read", "fs.list") and not self.reads:
             return
         self._begin()
         self._session.observe(self._event(pid, op, args))
+
+    def _observe_announced(self, pid: int, args: dict[str, Any]) -> bool:
+        """Record a read as the guard's that has announced it. What could not be hashed is told by the kernel alone,
+        since no replay can compare it.
+        """
+        told = self._announced.take_read(pid, args["path"])
+        if told is None or args.get("sha256", "") == "" or args["size"] > LARGEST:
+            return False
+        self._begin()
+        self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
+        return True
+
+    @property
+    def awaits_reads(self) -> bool:
+        """Whether any guard has announced a read that has not come yet."""
+        return self._announced.reads
+
+    def awaits_read(self, pid: int, path: str) -> bool:
+        """Whether a guard has announced the read of a resolved path."""
+        return self._announced.reads and self._announced.awaits_read(pid, self.shown({"path": path})["path"])
 
     def consult(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
         """Before something leaves the machine: whether the session lets it happen. A replay ends the run here."""
@@ -138,6 +112,8 @@ class Scribe:
         args = self.shown(args)
         if self.observing and self._announced.take(pid, op, args, denied=True):
             return False
+        if op == "fs.read":
+            self._announced.take_read(pid, args["path"])
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
         self._begin()

@@ -18,6 +18,7 @@ MOST_LINKS = 40  # path_resolution(7)
 _IN_ROOT = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
 _PATH = os.O_PATH | os.O_CLOEXEC
 _TRIES = 16
+_MOST_PLAIN = 4096
 _DELETED = b" (deleted)"
 _OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
 """Where the asking process's own entries are behind names: these are walked by hand, part by part."""
@@ -61,11 +62,13 @@ class Found:
 class Tree:
     """The run's file tree, from its root directory `root` (an O_PATH descriptor that it takes over)."""
 
-    __slots__ = ("_askers", "_follow", "_keep", "_strict", "root")
+    __slots__ = ("_askers", "_follow", "_keep", "_plain", "_strict", "root")
 
     def __init__(self, root: int, askers: Askers) -> None:
         self.root = root
         self._askers = askers
+        self._plain: set[bytes] = set()
+        """Folders outside of /proc that were what their names say."""
         self._follow = syscalls.Opener(_PATH, _IN_ROOT)
         self._keep = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
         self._strict = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
@@ -165,18 +168,36 @@ class Tree:
     def _may_be_own(self, full: bytes, follow: bool) -> bool:
         """Whether a name that the supervisor does not find may be an asker's: /proc/self is nothing to who is outside.
 
-        A name that is missing in a folder outside of /proc is just missing, unless it is a link.
+        A name that is missing in a folder outside of /proc is just missing, unless it is a link; so is all below it.
         """
         if follow and self._is_link(full):
             return True
-        try:
-            fd = self._open(self._follow, full.rstrip(b"/").rpartition(b"/")[0] or b"/")
-        except OSError:
-            return True
-        try:
-            return (os.readlink(b"/proc/self/fd/%d" % fd) + b"/").startswith(b"/proc/")
-        finally:
-            os.close(fd)
+        folder = full.rstrip(b"/").rpartition(b"/")[0] or b"/"
+        while folder not in self._plain:
+            try:
+                fd = self._open(self._follow, folder)
+            except FileNotFoundError:
+                if self._is_link(folder):
+                    return True
+                folder = folder.rpartition(b"/")[0] or b"/"
+                continue
+            except OSError:
+                return True
+            try:
+                found = os.readlink(b"/proc/self/fd/%d" % fd)
+            finally:
+                os.close(fd)
+            if found == folder:
+                self._remember(folder)
+            return (found + b"/").startswith(b"/proc/")
+        return False
+
+    def _remember(self, folder: bytes) -> None:
+        if (folder + b"/").startswith(b"/proc/"):
+            return
+        if len(self._plain) >= _MOST_PLAIN:
+            self._plain.clear()
+        self._plain.add(folder)
 
     def _is_link(self, full: bytes) -> bool:
         try:

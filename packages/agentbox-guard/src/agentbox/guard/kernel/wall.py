@@ -131,7 +131,8 @@ class Wall:
         try:
             if self.lineage.waiting and self._is_surprise(call):
                 return
-            self._drain(call.pid)
+            if self._loop.connected:
+                self._drain(self.box.askers.process(call.pid))
             self._answer(call)
         except OSError as error:
             self.listener.fail(call, error.errno or errno.EIO)

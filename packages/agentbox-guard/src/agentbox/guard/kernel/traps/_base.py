@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     """Takes the box, the waiting call and the call's name."""
 
 
-class Known(dict[bytes, tuple["int", bool]]):
-    """A table that forgets everything when it is full; off while the run's tree is not the supervisor's own."""
+class Known(dict[bytes, tuple["int", bool, int, str]]):
+    """What was judged of resolved paths, whether that stays so, the kind of file (S_IFMT) and the path as text.
+
+    It forgets everything when it is full; off while the run's tree is not the supervisor's own.
+    """
 
     __slots__ = ("live",)
 
@@ -41,7 +44,7 @@ class Known(dict[bytes, tuple["int", bool]]):
         super().__init__()
         self.live = True
 
-    def __setitem__(self, path: bytes, what: tuple[int, bool]) -> None:
+    def __setitem__(self, path: bytes, what: tuple[int, bool, int, str]) -> None:
         if len(self) >= _MOST_KNOWN:
             self.clear()
         if self.live and not path.startswith((b"/proc/", b"/dev/")):
@@ -101,7 +104,7 @@ class Box:
         self.network: Callable[[], None] = lambda: None
         """Has `broker` made, where there is to be one."""
         self.known: Known = Known()
-        """Resolved paths of regular files that were opened for reading: what was judged, and whether it stays so."""
+        """Regular files and folders that were opened for reading, by their resolved paths."""
         self.launches: set[int] = set()
         """Processes that are about to execute what the supervisor itself has decided to start."""
         self.peers: dict[int, int] = {}

@@ -72,6 +72,8 @@ def _make(box: Box, call: Call, op: str, address: int, base: int, make: Callable
         if _state(found) is not None:
             raise _error(errno.EEXIST)
         judged = box.judge.judge("write", found.text, box.ids(call).inner)
+        if type(judged) is not int and box.judge.is_own_cache(found.text):
+            raise refused()
         _do(box, call, op, {"path": found.text}, (judged,), lambda: make(found))
     finally:
         found.close()

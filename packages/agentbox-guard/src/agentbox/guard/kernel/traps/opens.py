@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 
-from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, RECORDED
+from agentbox.guard.kernel.judge import EXEMPT, NO_NAME
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.session import Denial
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 _WRITES = os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
 _ONCE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_SIMPLE = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | 0o100000
+_SIMPLE = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_DIRECTORY | os.O_NOFOLLOW | 0o100000
 """Flags of a plain open for reading; the last is O_LARGEFILE, which 64-bit kernels set by themselves."""
 _ALWAYS = os.O_CLOEXEC | os.O_NOCTTY
 _SET_ID = 0o6000
@@ -37,17 +37,14 @@ _TRIES = 8
 
 
 class Request:
-    """An open(2) as it was asked for."""
+    """An open(2) as it was asked for; `path` is absolute, and not resolved."""
 
-    __slots__ = ("base", "flags", "full", "mode", "path")
+    __slots__ = ("flags", "mode", "path")
 
-    def __init__(self, path: bytes, base: int, flags: int, mode: int) -> None:
+    def __init__(self, path: bytes, flags: int, mode: int) -> None:
         self.path = path
-        self.base = base
         self.flags = flags
         self.mode = mode
-        self.full = b""
-        """The path with its folder in front, of a plain open for reading."""
 
     @property
     def writes(self) -> bool:
@@ -57,24 +54,21 @@ class Request:
 
 def _open(box: Box, call: Call, name: str) -> None:
     address, flags, mode = call.args[:3]
-    _serve(box, call, Request(box.memory.text(call.pid, address), AT_FDCWD, number(flags), mode & 0o7777))
+    _serve(box, call, _request(box, call, address, AT_FDCWD, number(flags), mode))
 
 
 def _creat(box: Box, call: Call, name: str) -> None:
     address, mode = call.args[:2]
-    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-    _serve(box, call, Request(box.memory.text(call.pid, address), AT_FDCWD, flags, mode & 0o7777))
+    _serve(box, call, _request(box, call, address, AT_FDCWD, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
 
 
 def _openat(box: Box, call: Call, name: str) -> None:
     base, address, flags, mode = call.args[:4]
-    path = box.memory.text(call.pid, address)
-    _serve(box, call, Request(path, base & 0xFFFFFFFF, number(flags), mode & 0o7777))
+    _serve(box, call, _request(box, call, address, base, number(flags), mode))
 
 
 def _openat2(box: Box, call: Call, name: str) -> None:
     base, address, how, size = call.args[:4]
-    path = box.memory.text(call.pid, address)
     if size < 24:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     flags, mode, resolve = struct.unpack("=3Q", box.memory.block(call.pid, how, 24))
@@ -82,16 +76,23 @@ def _openat2(box: Box, call: Call, name: str) -> None:
     # A descriptor that is only a reference (O_PATH) cannot be handed over, and memory may change if the kernel goes on.
     if size > 24 or resolve or flags >> 32 or flags & os.O_PATH:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    _serve(box, call, Request(path, base & 0xFFFFFFFF, flags, mode & 0o7777))
+    _serve(box, call, _request(box, call, address, base, flags, mode))
+
+
+def _request(box: Box, call: Call, address: int, base: int, flags: int, mode: int) -> Request:
+    path = box.memory.text(call.pid, address)
+    return Request(box.tree.absolute(call.pid, path, base & 0xFFFFFFFF), flags, mode & 0o7777)
 
 
 def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
     """Open for reading what was opened under this very path before; False when it must be looked at anew.
 
     A path that nothing of the run can change means what it meant. Of any other the object is opened first, without
-    waiting, and handed over only if it still is a regular file of that resolved name: opening one changes nothing.
+    waiting, and handed over only if it still is a file or folder of that resolved name: opening one changes nothing.
     """
-    judged, immutable = box.known[path]
+    judged, immutable, kind, text = box.known[path]
+    if judged == EXEMPT and box.scribe.awaits_reads and box.scribe.awaits_read(box.ids(call).process, text):
+        return False
     try:
         fd = os.open(path, flags | _ALWAYS if immutable else flags | _ALWAYS | os.O_NONBLOCK)
     except OSError:
@@ -99,14 +100,7 @@ def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
     try:
         if not immutable and os.readlink(b"/proc/self/fd/%d" % fd) != path:
             return False
-        if judged != EXEMPT:
-            info = os.fstat(fd)
-            digest = box.hashes.known(info)
-            if not digest or not stat.S_ISREG(info.st_mode):
-                return False
-            args = {"path": os.fsdecode(path), "sha256": digest, "size": info.st_size}
-            box.scribe.observe(box.ids(call).process, "fs.read", args)
-        elif not immutable:
+        if judged != EXEMPT and not _record_again(box, call, fd, kind, text):
             return False
         if not immutable and not flags & os.O_NONBLOCK:
             os.set_blocking(fd, True)
@@ -116,20 +110,33 @@ def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
         os.close(fd)
 
 
+def _record_again(box: Box, call: Call, fd: int, kind: int, text: str) -> bool:
+    """Record the read of what is open; False if it is of another kind now, or its content is not known any more."""
+    info = os.fstat(fd)
+    if stat.S_IFMT(info.st_mode) != kind:
+        return False
+    if kind == stat.S_IFDIR:
+        box.scribe.observe(box.ids(call).process, "fs.list", {"path": text})
+        return True
+    digest = box.hashes.known(info)
+    if digest:
+        args = {"path": text, "sha256": digest, "size": info.st_size}
+        box.scribe.observe(box.ids(call).process, "fs.read", args)
+    return bool(digest)
+
+
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
-    if not flags & ~_SIMPLE:
-        full = request.path if request.path[:1] == b"/" else box.tree.absolute(call.pid, request.path, request.base)
-        if full in box.known and _again(box, call, full, flags):
-            return
-        request.full = full
+    path = request.path
+    if path in box.known and not flags & ~_SIMPLE and _again(box, call, path, flags):
+        return
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
     for _ in range(_TRIES):
         if flags & os.O_CREAT:
-            found = box.tree.place(call.pid, request.path, request.base, follow=follow)
+            found = box.tree.place(call.pid, path, follow=follow)
         else:
-            found = box.tree.find(call.pid, request.path, request.base, follow=follow)
+            found = box.tree.find(call.pid, path, follow=follow)
         try:
             if found.fd >= 0:
                 if exclusive:
@@ -147,8 +154,8 @@ def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
     """Make the file that is not there; False if somebody else has made it meanwhile."""
     judged = box.judge.judge("write", found.text, box.ids(call).inner)
     args = {"path": found.text, "flags": f"{request.flags & ~os.O_CLOEXEC:#o}"}
-    if type(judged) is not int and b"/__pycache__/" in found.path and box.judge.is_own_code(found.text):
-        raise refused()  # a guard's own loader, which would keep its compiled form: nothing that the agent has done
+    if type(judged) is not int and box.judge.is_own_cache(found.text):
+        raise refused()
     if not box.allowed(call, "fs.write", args, judged):
         raise refused()
     box.scribe.flush()
@@ -178,22 +185,17 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
     access = "write" if request.writes else "read"
     op = "fs.write" if request.writes else "fs.list" if kind == stat.S_IFDIR else "fs.read"
     judged = _judge(box, call, request, found, access, kind == stat.S_IFDIR)
+    if type(judged) is int and not request.writes and kind in (stat.S_IFREG, stat.S_IFDIR):
+        if found.own < 0:  # what the asker already holds is open to nobody else
+            _remember(box, request, found, judged, kind)
+        if kind == stat.S_IFREG:
+            _read(box, call, request, found, judged, info)
+            return
     args: dict[str, Any] = {"path": found.text}
     if op == "fs.write":
         args["flags"] = f"{flags & ~os.O_CLOEXEC:#o}"
-    if judged == RECORDED and op == "fs.read" and kind == stat.S_IFREG:
-        if info.st_size > _HASH_HERE and not box.hashes.known(info):
-            _later(box, call, request, found, args)
-            return
-        _describe(box, found.fd, args, info)
     if not box.allowed(call, op, args, judged):
         raise refused()
-    if kind == stat.S_IFREG and type(judged) is int and not request.writes:
-        box.known[found.path] = judged, box.judge.immutable(found.text)
-        # What needs no entry may also be known by a name over links, as /lib is one to /usr/lib.
-        full = request.full
-        if judged == EXEMPT and full not in (found.path, b"") and box.judge.leads(os.fsdecode(full), found.text):
-            box.known[full] = judged, True
     if op == "fs.write":
         box.scribe.flush()
     if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:
@@ -219,29 +221,64 @@ def _is_own_terminal(box: Box, call: Call, found: Found) -> bool:
     return box.askers.terminal(call.pid) == (os.major(device), os.minor(device))
 
 
-def _describe(box: Box, fd: int, args: dict[str, Any], info: os.stat_result) -> None:
+def _remember(box: Box, request: Request, found: Found, judged: int, kind: int) -> None:
+    """Note what was allowed for the next open of the same path, see `_again`."""
+    text = found.text
+    immutable = box.judge.immutable(text)
+    if not immutable and judged == EXEMPT:
+        return
+    box.known[found.path] = judged, immutable, kind, text
+    # What needs no entry may also be known by a name over links, as /lib is one to /usr/lib.
+    if judged == EXEMPT and request.path != found.path and box.judge.leads(os.fsdecode(request.path), text):
+        box.known[request.path] = judged, True, kind, text
+
+
+def _read(box: Box, call: Call, request: Request, found: Found, judged: int, info: os.stat_result) -> None:
+    """Hand over a regular file for reading, recorded with its content's hash."""
+    pid = box.ids(call).process
+    if judged == EXEMPT and not box.scribe.awaits_read(pid, found.text):
+        _hand_over(box, call, request, _open_again(found.fd, request.flags))
+        return
+    args: dict[str, Any] = {"path": found.text}
+    digest = box.hashes.known(info)
+    if not digest and info.st_size > _HASH_HERE:
+        _later(box, call, request, found, args)
+        return
+    fd = _open_again(found.fd, request.flags)
     try:
-        args["sha256"] = box.hashes.known(info) or box.hashes.descriptor(fd)
+        _describe(box, fd, request.flags, args, info)
+        box.scribe.observe(pid, "fs.read", args)
+    except BaseException:
+        os.close(fd)
+        raise
+    _hand_over(box, call, request, fd)
+
+
+def _describe(box: Box, fd: int, flags: int, args: dict[str, Any], info: os.stat_result) -> None:
+    """Add hash and size of what is open for reading to an entry's `args`."""
+    # Reads of an O_DIRECT descriptor must be aligned (open(2)), which ours are not.
+    digest = box.hashes.descriptor if flags & os.O_DIRECT else box.hashes.opened
+    try:
+        args["sha256"] = box.hashes.known(info) or digest(fd)
         args["size"] = info.st_size
     except OSError:
-        pass  # it cannot be read: the open says so itself
+        pass  # it cannot be read: the program is told so as well
 
 
 def _later(box: Box, call: Call, request: Request, found: Found, args: dict[str, Any]) -> None:
-    """Hash a large file in a thread; it is then opened and recorded on the loop."""
-    fd, found.fd = found.fd, -1
-    info = os.fstat(fd)
+    """Hash a large file in a thread; it is then recorded and handed over on the loop."""
+    fd = _open_again(found.fd, request.flags)
     pid = box.ids(call).process
 
     def work() -> None:
-        _describe(box, fd, args, info)
+        _describe(box, fd, request.flags, args, os.fstat(fd))
 
     def done(outcome: Any) -> None:
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             box.scribe.observe(pid, "fs.read", args)
-            _hand_over(box, call, request, _open_again(fd, request.flags))
+            box.listener.give(call, fd, bool(request.flags & os.O_CLOEXEC))
         except OSError as error:
             box.listener.fail(call, error.errno or errno.EIO)
         finally:

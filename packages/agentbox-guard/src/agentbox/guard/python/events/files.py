@@ -101,8 +101,8 @@ def on_open(
     if judged != 1:
         return reject("fs.read", "read", resolved, judged, {"path": resolved})
     args = {"path": traced(resolved)}
-    if flags & o_path:
-        return witness("fs.read", args, resolved)
+    if flags & o_path:  # it reads nothing, and the kernel's layers show no such open
+        return None if contained else witness("fs.read", args, resolved)
     value, size = digest(resolved) if not contained else glance(resolved)
     if size == 0 and value is None:  # no regular file, or one that the supervisor hashes
         return witness("fs.read", args, resolved)

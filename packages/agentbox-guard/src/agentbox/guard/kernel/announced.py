@@ -1,0 +1,118 @@
+"""What guards have announced and the kernel has not yet shown, so that one act becomes one entry.
+
+It decides nothing and records nothing. Only the loop thread may use it.
+"""
+
+from __future__ import annotations
+
+from agentbox.guard import arguments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+MOST_ANNOUNCED = 512
+"""Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
+_MOST_PROCESSES = 8192
+_OBJECTS = ("path", "to", "sha256")
+
+
+class Announced:
+    """Announcements by process: acts that are recorded already, and reads that are recorded when the kernel shows them.
+
+    A read is known by its content, which nobody has before it is opened: a guard only says where it comes from.
+    """
+
+    __slots__ = ("_acts", "_reads")
+
+    def __init__(self) -> None:
+        self._acts: dict[int, dict[tuple[object, ...], int]] = {}
+        self._reads: dict[int, dict[str, list[tuple[str, str]]]] = {}
+
+    def add(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> None:
+        """A guard says that its process is about to do this; `denied`: against the policy, where that only observes."""
+        acts = self._acts.setdefault(pid, {})
+        key = denied, *act(op, args)
+        acts[key] = acts.pop(key, 0) + 1
+        if len(acts) > MOST_ANNOUNCED:
+            del acts[next(iter(acts))]
+        _bound(self._acts)
+
+    def take(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> bool:
+        """True if this act was announced; it is then used up."""
+        acts = self._acts.get(pid)
+        if not acts:
+            return False
+        key = denied, *act(op, args)
+        count = acts.get(key, 0)
+        if not count:
+            return False
+        if count > 1:
+            acts[key] = count - 1
+        else:
+            del acts[key]
+        return True
+
+    def add_read(self, pid: int, path: str, lane: str, site: str) -> None:
+        """A guard says that its process is about to read `path` (as the trace shows it), in `lane` at `site`."""
+        reads = self._reads.get(pid)
+        if reads is None:
+            reads = self._reads[pid] = {}
+            _bound(self._reads)
+        waiting = reads.get(path)
+        if waiting is None:
+            reads[path] = [(lane, site)]
+            if len(reads) > MOST_ANNOUNCED:
+                del reads[next(iter(reads))]
+        elif len(waiting) < MOST_ANNOUNCED:
+            waiting.append((lane, site))
+
+    @property
+    def reads(self) -> bool:
+        """True while any announced read has not been shown."""
+        return bool(self._reads)
+
+    def awaits_read(self, pid: int, path: str) -> bool:
+        """True if a read of `path` was announced."""
+        reads = self._reads.get(pid)
+        return bool(reads) and path in reads  # type: ignore[operator]
+
+    def take_read(self, pid: int, path: str) -> tuple[str, str] | None:
+        """Lane and site of the announced read of `path`, the first of several, which is used up; None if there is
+        none.
+        """
+        reads = self._reads.get(pid)
+        if not reads:
+            return None
+        waiting = reads.pop(path, None)
+        if waiting is None:
+            return None
+        found = waiting.pop(0)
+        if waiting:
+            reads[path] = waiting
+        elif not reads:
+            del self._reads[pid]
+        return found
+
+    def forget(self, pid: int) -> None:
+        """The process has become another program."""
+        self._acts.pop(pid, None)
+        self._reads.pop(pid, None)
+
+
+def _bound(table: dict[int, Any]) -> None:
+    """Processes end without a word: the one that has been there longest goes first."""
+    if len(table) > _MOST_PROCESSES:
+        del table[next(iter(table))]
+
+
+def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:
+    """What makes an announcement and a notification the same act; content that was announced wrongly is another act."""
+    if op == "proc.exec":
+        args = arguments.recorded(dict(args))
+        return op, args.get("file"), args.get("argv_sha256"), *args.get("argv", ())
+    if op.startswith("net."):
+        return op, args.get("address", args.get("path")), args.get("port")
+    # An announcement may hold anything; what is no text is no act that the kernel shows.
+    return op, *(value if type(value) is str or value is None else repr(value) for value in map(args.get, _OBJECTS))
