@@ -11,6 +11,8 @@ import sys
 import time
 from _signal import SIGKILL  # type: ignore[import-not-found]
 
+from agentbox.guard.procfs import read_entry
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +36,7 @@ def adopt_orphans() -> None:
 def parent_and_group(pid: int) -> tuple[int, int]:
     """Parent and process group of a live process, (0, 0) when it is not to be found. Source: proc_pid_stat(5)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         return int(fields[1]), int(fields[2])
     except (OSError, ValueError, IndexError):
         return 0, 0

@@ -227,6 +227,7 @@ class Loop:
 
     def _line(self, connection: Connection, raw: bytes) -> None:
         if self._handler.again(connection, raw):
+            self.lazy = True
             return
         line = channel.parse(raw)
         if line["t"] in ("ask", "call"):

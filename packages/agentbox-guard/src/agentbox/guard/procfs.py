@@ -1,10 +1,13 @@
-"""What an SDK call may open in /proc, where the supervisor would otherwise show its own and other processes' secrets.
+"""What the supervisor itself reads in /proc, and what an SDK call may open there, where the supervisor would otherwise
+show its own and other processes' secrets.
 
 It says what the interpreter's guard says of the agent's own opens (python/judge.py, whose lists are the same), and
 never less: here it is the supervisor that opens the file, with its own rights.
 """
 
 from __future__ import annotations
+
+import os
 
 CLOSED, RULED, OWN = "closed", "ruled", "own"
 
@@ -14,6 +17,28 @@ FOREIGN_OPEN = frozenset(
 )
 """What a rule may open of another process's folder: numbers and names (proc(5))."""
 OWN_REFUSED = ("/mem", "/pagemap", "/clear_refs")
+_CHUNK = 65536
+
+
+def read_entry(path: str) -> bytes:
+    """A small entry in one read, which for entries of one record gives all of it. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _CHUNK)
+    finally:
+        os.close(fd)
+
+
+def read_long(path: str) -> bytes:
+    """An entry of any size, such as a command line. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        while data := os.read(fd, _CHUNK):
+            found += data
+        return found
+    finally:
+        os.close(fd)
 
 
 def standing(key: str, path: str, pid: int) -> str:

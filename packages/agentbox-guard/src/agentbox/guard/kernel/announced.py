@@ -68,16 +68,6 @@ class Announced:
         elif len(waiting) < MOST_ANNOUNCED:
             waiting.append((lane, site))
 
-    @property
-    def reads(self) -> bool:
-        """True while any announced read has not been shown."""
-        return bool(self._reads)
-
-    def awaits_read(self, pid: int, path: str) -> bool:
-        """True if a read of `path` was announced."""
-        reads = self._reads.get(pid)
-        return bool(reads) and path in reads  # type: ignore[operator]
-
     def take_read(self, pid: int, path: str) -> tuple[str, str] | None:
         """Lane and site of the announced read of `path`, the first of several, which is used up; None if there is
         none.
@@ -91,8 +81,6 @@ class Announced:
         found = waiting.pop(0)
         if waiting:
             reads[path] = waiting
-        elif not reads:
-            del self._reads[pid]
         return found
 
     def forget(self, pid: int) -> None:

@@ -166,8 +166,7 @@ class Judge:
         return Denial("write", path, reason) if reason else judged
 
     def is_own_cache(self, path: str) -> bool:
-        """True where the guard's loader would keep agentbox's compiled code: refused, and nothing that the agent does.
-        """
+        """True where a guard's loader would keep agentbox's compiled code: refused, and no act of the agent."""
         return "/__pycache__" in path and path in self._code
 
     def immutable(self, path: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.kernel.process import stat_fields
+from agentbox.guard.procfs import read_long
 
 _MOST_KNOWN = 8192
 _DEPTH = 64
@@ -244,8 +245,7 @@ def _same(now: list[bytes], start: Start) -> bool:
 
 def _arguments(pid: int) -> list[bytes] | None:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            text = file.read()
+        text = read_long(f"/proc/{pid}/cmdline")
     except OSError:
         return None
     return text[:-1].split(b"\0") if text else []

@@ -11,12 +11,12 @@ import fcntl
 import os
 
 from agentbox.guard.kernel import syscalls
+from agentbox.guard.procfs import read_entry
 
 AT_FDCWD = 0xFFFFFF9C
 """-100 as the low half of an argument, <linux/fcntl.h>: relative to the working directory."""
 _MOST_KNOWN = 8192
 _PIDFD_THREAD = os.O_EXCL  # <linux/pidfd.h>, Linux 6.9: a thread that need not be its group's leader
-_MOST_ENTRY = 65536
 
 
 def gone() -> OSError:
@@ -158,15 +158,6 @@ class Askers:
                 return next(int(line[6:], 8) for line in file if line.startswith(b"flags:"))
         except (OSError, StopIteration):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
-
-
-def read_entry(path: str) -> bytes:
-    """A small entry of /proc in one read, which for entries of one record gives all of it. Raises `OSError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, _MOST_ENTRY)
-    finally:
-        os.close(fd)
 
 
 def _status(thread: int) -> bytes:

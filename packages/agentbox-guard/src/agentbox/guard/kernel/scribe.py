@@ -89,15 +89,6 @@ class Scribe:
         self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
         return True
 
-    @property
-    def awaits_reads(self) -> bool:
-        """Whether any guard has announced a read that has not come yet."""
-        return self._announced.reads
-
-    def awaits_read(self, pid: int, path: str) -> bool:
-        """Whether a guard has announced the read of a resolved path."""
-        return self._announced.reads and self._announced.awaits_read(pid, self.shown({"path": path})["path"])
-
     def consult(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
         """Before something leaves the machine: whether the session lets it happen. A replay ends the run here."""
         self._begin()

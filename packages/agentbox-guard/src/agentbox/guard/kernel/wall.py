@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import errno
 import os
+import struct
 
 from agentbox.guard.kernel import callnumbers
 from agentbox.guard.kernel.judge import Judge
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from agentbox.guard.loop import Loop
 
 SURPRISE = "a thread changed an exec while it was under way"
+UNDECIDED = "agentbox could not decide it"
 
 
 class Wall:
@@ -136,6 +138,19 @@ class Wall:
             self._answer(call)
         except OSError as error:
             self.listener.fail(call, error.errno or errno.EIO)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+            self._undecided(call, error)
+
+    def _undecided(self, call: Call, error: Exception) -> None:
+        """A handler that fails on what a program made up refuses that call, and nothing else of the run."""
+        if os.environ.get("AGENTBOX_DEBUG") == "1":
+            import traceback
+
+            traceback.print_exception(error)
+        name = self._handlers[call.number][1]
+        denial = Denial("call", name, f"{UNDECIDED}: {type(error).__name__}: {error}")
+        self.box.scribe.deny(self.box.ids(call).process, "sys.call", {"name": name}, denial)
+        self.listener.fail(call, errno.EINVAL)
 
     def _answer(self, call: Call) -> None:
         found = self._handlers.get(call.number) if call.arch == self._arch else None

@@ -74,8 +74,10 @@ def _openat2(box: Box, call: Call, name: str) -> None:
     flags, mode, resolve = struct.unpack("=3Q", box.memory.block(call.pid, how, 24))
     # Walks with conditions are left to the programs' own way of doing without openat2 (Linux before 5.6).
     # A descriptor that is only a reference (O_PATH) cannot be handed over, and memory may change if the kernel goes on.
-    if size > 24 or resolve or flags >> 32 or flags & os.O_PATH:
+    if size > 24 or resolve or flags & os.O_PATH:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if flags >> 31:  # no flag that there is (openat2(2))
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     _serve(box, call, _request(box, call, address, base, flags, mode))
 
 
@@ -91,8 +93,6 @@ def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
     waiting, and handed over only if it still is a file or folder of that resolved name: opening one changes nothing.
     """
     judged, immutable, kind, text = box.known[path]
-    if judged == EXEMPT and box.scribe.awaits_reads and box.scribe.awaits_read(box.ids(call).process, text):
-        return False
     try:
         fd = os.open(path, flags | _ALWAYS if immutable else flags | _ALWAYS | os.O_NONBLOCK)
     except OSError:
@@ -235,8 +235,7 @@ def _remember(box: Box, request: Request, found: Found, judged: int, kind: int) 
 
 def _read(box: Box, call: Call, request: Request, found: Found, judged: int, info: os.stat_result) -> None:
     """Hand over a regular file for reading, recorded with its content's hash."""
-    pid = box.ids(call).process
-    if judged == EXEMPT and not box.scribe.awaits_read(pid, found.text):
+    if judged == EXEMPT:
         _hand_over(box, call, request, _open_again(found.fd, request.flags))
         return
     args: dict[str, Any] = {"path": found.text}
@@ -247,7 +246,7 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
     fd = _open_again(found.fd, request.flags)
     try:
         _describe(box, fd, request.flags, args, info)
-        box.scribe.observe(pid, "fs.read", args)
+        box.scribe.observe(box.ids(call).process, "fs.read", args)
     except BaseException:
         os.close(fd)
         raise
