@@ -21,12 +21,12 @@ def run(tmp_path):
     (tmp_path / "ws").mkdir()
     (tmp_path / "state").mkdir()
 
-    def run(policy, *argv, stdin=None):
+    def run(policy, *argv, stdin=None, stdout=subprocess.PIPE):
         (tmp_path / "state" / "policy").write_text(policy)
         head = ["run", "-q", "-p", str(tmp_path / "state" / "policy"), "-t", str(tmp_path / "state" / "t.jsonl"), "--"]
         done = subprocess.run(
             [sys.executable, "-m", "agentbox.cli", *head, *argv],
-            cwd=tmp_path / "ws", stdin=stdin, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path / "ws", stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60,
         )  # fmt: skip
         entries = [json.loads(line) for line in (tmp_path / "state" / "t.jsonl").read_text().splitlines()]
         return done.stdout, [entry for entry in entries if entry["kind"] in ("observe", "deny")], done.stderr
@@ -182,3 +182,122 @@ def test_announced_reads_are_taken_in_order():
     announced.add_read(1, "/x", "0.1", "a.py:1")
     announced.add_read(1, "/x", "0.2", "")
     assert [announced.take_read(1, "/x") for _ in range(3)] == [("0.1", "a.py:1"), ("0.2", ""), None]
+
+
+AGAIN = """
+import os, sys
+name = os.path.abspath("in/k")
+with open(name, "w") as file: file.write("x")
+for _ in range(2): open(name).close()
+os.unlink(name)
+os.symlink(sys.argv[1], name)
+try: os.close(os.open(name, os.O_RDONLY | os.O_NONBLOCK)); print("opened")
+except PermissionError: print("refused")
+"""
+
+
+@needs_layers
+def test_nothing_but_what_was_decided_is_opened_again(run, tmp_path):
+    """A known name becomes a link to a pipe outside, whose writer waits there: it must not notice."""
+    (tmp_path / "ws" / "in").mkdir()
+    (tmp_path / "program.py").write_text(AGAIN)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-I", "-S", str(tmp_path / "program.py"), str(pipe)]
+
+    def met(start):
+        """Whether a writer of the pipe found a reader while `start` ran."""
+        writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"open({str(pipe)!r}, 'w')"])
+        try:
+            said = start()
+            try:
+                writer.wait(1)
+                return said, True
+            except subprocess.TimeoutExpired:
+                return said, False
+        finally:
+            writer.kill()
+            writer.wait()
+
+    def bare():
+        done = subprocess.run(command, cwd=tmp_path / "ws", capture_output=True, text=True)
+        os.unlink(tmp_path / "ws" / "in" / "k")
+        return done.stdout
+
+    assert met(bare) == ("opened\n", True)
+    assert met(lambda: run("read: ../program.py\nwrite: ./in\n", *command)[0]) == ("refused\n", False)
+
+
+STALE = """
+import hashlib, mmap, os, sys
+memory = mmap.mmap(1, 4096)
+for letter in b"ABC":
+    memory[0] = letter
+    with open(sys.argv[1], "rb") as file: print(hashlib.sha256(file.read()).hexdigest(), file=sys.stderr)
+"""
+
+
+@needs_layers
+def test_what_standard_output_may_change_is_hashed_each_time(run, tmp_path):
+    """Standard output is a file of the rules, which the program maps and changes past its times."""
+    data = tmp_path / "ws" / "data"
+    data.write_bytes(b"x" * 4096)
+    (tmp_path / "program.py").write_text(STALE)
+    with open(data, "r+b") as opened:
+        _, entries, error = run(
+            "read: ../program.py\nread: .\n", sys.executable, "-I", "-S", str(tmp_path / "program.py"), "data",
+            stdout=opened,
+        )  # fmt: skip
+    hashes = [entry["args"]["sha256"] for entry in of(entries, "fs.read", data)]
+    assert hashes == [line for line in error.split() if len(line) == 64] and len(set(hashes)) == 3, error
+
+
+@needs_layers
+def test_flags_that_open_does_not_know_are_passed_over(run, tmp_path):
+    """The highest bit of the flags, with and without a file to be made: as without the layers (open(2))."""
+    code = """
+import ctypes
+libc = ctypes.CDLL(None)
+for flags in (1 << 31, 1 << 31 | 0o101): print(libc.syscall(257, -100, b"in/f", flags, 0o600) >= 0)
+print(libc.syscall(257, -100, b"in/f", 1 << 31, 0) >= 0)
+"""
+    (tmp_path / "ws" / "in").mkdir()
+    said, _, error = run("write: ./in\n", sys.executable, "-I", "-S", "-c", code)
+    assert said.split() == ["False", "True", "True"], error
+
+
+@needs_layers
+def test_a_terminal_that_is_closed_does_not_end_the_run(run):
+    """Three pseudo terminals, the first of which are gone when the third is opened."""
+    code = """
+import os
+def master(): return os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+first, second = master(), master()
+os.close(first); os.close(second)
+print(master() >= 0)
+"""
+    said, _, error = run("read: .\n", sys.executable, "-I", "-S", "-c", code)
+    assert said == "True\n", error
+
+
+@needs_layers
+def test_many_pipes_may_wait_and_work_goes_on(run, tmp_path):
+    """Three hundred processes wait for pipes, and find their writers; a long file is hashed meanwhile."""
+    code = """
+import os, time
+children = []
+for number in range(300):
+    os.mkfifo(f"in/{number}")
+    child = os.fork()
+    if not child:
+        os.open(f"in/{number}", os.O_RDONLY); os._exit(0)
+    children.append(child)
+time.sleep(0.5)
+print(len(open("long", "rb").read()))
+for number in range(300): os.close(os.open(f"in/{number}", os.O_WRONLY))
+print(sum(os.waitpid(child, 0)[1] for child in children))
+"""
+    (tmp_path / "ws" / "in").mkdir()
+    (tmp_path / "ws" / "long").write_bytes(b"x" * 1_000_000)
+    said, _, error = run("read: .\nwrite: ./in\n", sys.executable, "-I", "-S", "-c", code)
+    assert said.split() == ["1000000", "0"], error

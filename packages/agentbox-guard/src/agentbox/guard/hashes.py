@@ -6,6 +6,7 @@ the change of its times. It writes nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -38,9 +39,18 @@ class Hashes:
         finally:
             os.close(descriptor)
 
-    def opened(self, descriptor: int) -> str:
-        """The digest of a regular file that is open for reading; its offset stays what it is. Raises `OSError`."""
-        return self._digest(descriptor, lambda size, at: os.pread(descriptor, size, at))
+    def opened(self, descriptor: int, wanted: Callable[[], bool] = lambda: True) -> str:
+        """The digest of a regular file that is open for reading; its offset stays what it is.
+
+        Raises `OSError`: ECANCELED once it is not `wanted` any more, which is asked now and then.
+        """
+
+        def read(size: int, at: int) -> bytes:
+            if at and not wanted():
+                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
+            return os.pread(descriptor, size, at)
+
+        return self._digest(descriptor, read)
 
     def _digest(self, descriptor: int, read: Callable[[int, int], bytes]) -> str:
         from hashlib import sha256

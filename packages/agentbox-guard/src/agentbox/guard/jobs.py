@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import errno
 import os
 from _thread import allocate_lock, start_new_thread
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 256
 """More slow calls than this at once wait for a thread; far above what an honest agent does."""
+MOST_WAITS = 4096
+"""What waits for somebody else, for ever perhaps, must not keep work from its threads; more than this are refused."""
 
 
 class Jobs:
     """Register `wake` for reading in the loop and call `collect` when it is readable."""
 
-    __slots__ = ("_done", "_lock", "_threads", "_waiting", "_writer", "running", "wake")
+    __slots__ = ("_done", "_lock", "_threads", "_waiting", "_waits", "_writer", "running", "wake")
 
     def __init__(self) -> None:
         self.wake, self._writer = os.pipe()
@@ -29,6 +32,7 @@ class Jobs:
         os.set_blocking(self._writer, False)
         self.running = 0
         self._threads = 0
+        self._waits = 0
         self._lock = allocate_lock()
         self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self._done: list[tuple[Callable[[Any], None], Any]] = []
@@ -49,6 +53,26 @@ class Jobs:
                 alone = self._threads == 0
             if alone:
                 self._work_here()
+
+    def wait(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """The same for what does nothing but wait for others: it has a thread of its own at once.
+
+        Where there is none left, `then` gets an `OSError` (EAGAIN).
+        """
+
+        def ended(value: Any) -> None:
+            self._waits -= 1
+            then(value)
+
+        self.running += 1
+        self._waits += 1
+        try:
+            if self._waits > MOST_WAITS:
+                raise RuntimeError("too many wait")
+            start_new_thread(self._do, (work, ended))
+        except RuntimeError:
+            none_left = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            self.post(lambda value: self._finish(ended, value), none_left)
 
     def post(self, then: Callable[[Any], None], value: Any) -> None:
         """Have `then(value)` called on the loop thread; from any thread."""

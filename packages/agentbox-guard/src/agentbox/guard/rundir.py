@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SOCKET_LIMIT = 107
 """Longest path of a unix socket in bytes: `sun_path` of unix(7) is 108 with its NUL."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNLOCKED_GRACE = 60.0  # seconds: between mkdir and flock of another run that is just starting
 
 
@@ -137,14 +138,49 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_full(path: str) -> None:
-    import shutil
+    """Remove what a run has left, at any depth: what is in a folder is moved up, until all of it lies side by side."""
+    try:
+        top = os.open(path, _FOLDER)
+    except OSError:
+        return
+    moved = 0
+    prefix = os.urandom(8).hex()
+    try:
+        while names := os.listdir(top):
+            before = len(names), moved
+            for name in names:
+                moved += _remove_one(top, name, f"{prefix}-{moved}-")
+            if (len(os.listdir(top)), moved) == before:
+                break  # nothing more can be removed: flags that only root sets, another file system
+        os.rmdir(path)
+    except OSError:
+        pass
+    finally:
+        os.close(top)
 
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            inner = f"{folder}/{name}"
-            try:
-                if not os.path.islink(inner):
-                    os.chmod(inner, 0o700)
-            except OSError:
-                pass
-    shutil.rmtree(path, ignore_errors=True)
+
+def _remove_one(top: int, name: str, prefix: str) -> int:
+    """Remove a name of the folder `top`; if it is a folder, its content goes to `top`: how much that was."""
+    try:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=top)
+            return 0
+        os.chmod(name, 0o700, dir_fd=top)
+        folder = os.open(name, _FOLDER, dir_fd=top)
+    except OSError:
+        return 0
+    moved = 0
+    try:
+        for inner in os.listdir(folder):
+            if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.chmod(inner, 0o700, dir_fd=folder)  # rename(2) changes its `..`
+                os.rename(inner, f"{prefix}{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                moved += 1
+            else:
+                os.unlink(inner, dir_fd=folder)
+        os.rmdir(name, dir_fd=top)
+    except OSError:
+        pass
+    finally:
+        os.close(folder)
+    return moved

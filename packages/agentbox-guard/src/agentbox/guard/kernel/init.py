@@ -160,7 +160,10 @@ def _keep_only(descriptor: int) -> None:
 
 def stopped(child: int) -> int:
     """In the supervisor, on SIGCHLD: the signal that stopped its child L; 0 when it is not stopped, or no longer."""
-    result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
+    try:
+        result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
+    except ChildProcessError:
+        return 0  # it has ended, and was waited for
     return 0 if result is None else int(result.si_status)
 
 

@@ -67,7 +67,7 @@ class Terminals:
 
     def add(self, path: str, descriptor: int) -> None:
         """The slave at `path`, which is what `descriptor` (O_PATH, taken over) holds."""
-        for one in [one for one in self._held if one == path or one not in self]:
+        for one in [one for one in list(self._held) if one == path or one not in self]:
             self._forget(one)
         if len(self._held) >= _MOST_TERMINALS:
             self._forget(next(iter(self._held)))

@@ -156,6 +156,10 @@ class Tree:
         found.held = held
         return found
 
+    def exactly(self, path: bytes) -> int:
+        """An O_PATH descriptor of what a resolved path names over no link at all. Raises `OSError`."""
+        return self._strict(self.root, path)
+
     def _open(self, opener: syscalls.Opener, full: bytes) -> int:
         """openat2(2) cannot tell where `..` leads while anything at all is renamed on the machine: it says EAGAIN."""
         for _ in range(_TRIES):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import errno
+import fcntl
 import os
 import struct
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.decisions import Desk
+    from agentbox.guard.hashes import Hashes
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
     from agentbox.guard.kernel.notify import Call
@@ -82,6 +84,7 @@ class Wall:
             own_loopback=netns and not message["loopback_ruled"],
         )
         self.box.known.live = not message["scratch"]
+        _note_inherited(desk.hashes)
         self.own_processes = netns
         self._listeners: list[Listener] = []
         self._loop: Loop
@@ -201,3 +204,13 @@ class Wall:
         self.box.judge.terminals.close()
         self.box.tree.close()
         self.lineage.close()
+
+
+def _note_inherited(hashes: Hashes) -> None:
+    """What the agent can write through its standard descriptors, which it has from us, may change at any time."""
+    for number in range(3):
+        try:
+            if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                hashes.written(os.fstat(number))
+        except OSError:
+            pass  # it is closed

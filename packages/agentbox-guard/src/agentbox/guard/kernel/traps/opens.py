@@ -13,11 +13,12 @@ import struct
 
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME
 from agentbox.guard.kernel.process import AT_FDCWD
-from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.traps._base import Box, refused
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from agentbox.guard.kernel.notify import Call
@@ -30,6 +31,8 @@ _ONCE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _SIMPLE = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_DIRECTORY | os.O_NOFOLLOW | 0o100000
 """Flags of a plain open for reading; the last is O_LARGEFILE, which 64-bit kernels set by themselves."""
 _ALWAYS = os.O_CLOEXEC | os.O_NOCTTY
+_ALL = 0x7FFFFFFF
+"""open(2) passes over flags that it does not know, and the highest bit of an int is none."""
 _SET_ID = 0o6000
 _HASH_HERE = 256 * 1024
 """Bytes up to which a file is hashed in the loop, about 0.2 ms; longer ones in a thread."""
@@ -54,7 +57,7 @@ class Request:
 
 def _open(box: Box, call: Call, name: str) -> None:
     address, flags, mode = call.args[:3]
-    _serve(box, call, _request(box, call, address, AT_FDCWD, number(flags), mode))
+    _serve(box, call, _request(box, call, address, AT_FDCWD, flags & _ALL, mode))
 
 
 def _creat(box: Box, call: Call, name: str) -> None:
@@ -64,7 +67,7 @@ def _creat(box: Box, call: Call, name: str) -> None:
 
 def _openat(box: Box, call: Call, name: str) -> None:
     base, address, flags, mode = call.args[:4]
-    _serve(box, call, _request(box, call, address, base, number(flags), mode))
+    _serve(box, call, _request(box, call, address, base, flags & _ALL, mode))
 
 
 def _openat2(box: Box, call: Call, name: str) -> None:
@@ -89,25 +92,31 @@ def _request(box: Box, call: Call, address: int, base: int, flags: int, mode: in
 def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
     """Open for reading what was opened under this very path before; False when it must be looked at anew.
 
-    A path that nothing of the run can change means what it meant. Of any other the object is opened first, without
-    waiting, and handed over only if it still is a file or folder of that resolved name: opening one changes nothing.
+    A path that nothing of the run can change means what it meant. Any other must still lead to a file or folder of its
+    kind, by itself and over no link, before that is opened: what else may be there (a pipe, a device) notices an open.
     """
     judged, immutable, kind, text = box.known[path]
     try:
-        fd = os.open(path, flags | _ALWAYS if immutable else flags | _ALWAYS | os.O_NONBLOCK)
+        fd = os.open(path, flags | _ALWAYS) if immutable else _open_exactly(box, path, kind, flags)
     except OSError:
         return False
     try:
-        if not immutable and os.readlink(b"/proc/self/fd/%d" % fd) != path:
-            return False
         if judged != EXEMPT and not _record_again(box, call, fd, kind, text):
             return False
-        if not immutable and not flags & os.O_NONBLOCK:
-            os.set_blocking(fd, True)
         box.listener.give(call, fd, bool(flags & os.O_CLOEXEC))
         return True
     finally:
         os.close(fd)
+
+
+def _open_exactly(box: Box, path: bytes, kind: int, flags: int) -> int:
+    held = box.tree.exactly(path)
+    try:
+        if stat.S_IFMT(os.fstat(held).st_mode) != kind:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return _open_again(held, flags)
+    finally:
+        os.close(held)
 
 
 def _record_again(box: Box, call: Call, fd: int, kind: int, text: str) -> bool:
@@ -159,7 +168,7 @@ def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
     if not box.allowed(call, "fs.write", args, judged):
         raise refused()
     box.scribe.flush()
-    flags = request.flags & 0xFFFFFFFF | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _ALWAYS
+    flags = request.flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | _ALWAYS
     previous = os.umask(box.askers.umask(call.pid))
     try:
         fd = os.open(found.leaf, flags, request.mode & ~_SET_ID, dir_fd=found.folder)
@@ -245,7 +254,7 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
         return
     fd = _open_again(found.fd, request.flags)
     try:
-        _describe(box, fd, request.flags, args, info)
+        _describe(box, fd, request, args, info, lambda: True)
         box.scribe.observe(box.ids(call).process, "fs.read", args)
     except BaseException:
         os.close(fd)
@@ -253,12 +262,15 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
     _hand_over(box, call, request, fd)
 
 
-def _describe(box: Box, fd: int, flags: int, args: dict[str, Any], info: os.stat_result) -> None:
+def _describe(
+    box: Box, fd: int, request: Request, args: dict[str, Any], info: os.stat_result, wanted: Callable[[], bool]
+) -> None:
     """Add hash and size of what is open for reading to an entry's `args`."""
     # Reads of an O_DIRECT descriptor must be aligned (open(2)), which ours are not.
-    digest = box.hashes.descriptor if flags & os.O_DIRECT else box.hashes.opened
     try:
-        args["sha256"] = box.hashes.known(info) or digest(fd)
+        args["sha256"] = box.hashes.known(info) or (
+            box.hashes.descriptor(fd) if request.flags & os.O_DIRECT else box.hashes.opened(fd, wanted)
+        )
         args["size"] = info.st_size
     except OSError:
         pass  # it cannot be read: the program is told so as well
@@ -270,7 +282,7 @@ def _later(box: Box, call: Call, request: Request, found: Found, args: dict[str,
     pid = box.ids(call).process
 
     def work() -> None:
-        _describe(box, fd, request.flags, args, os.fstat(fd))
+        _describe(box, fd, request, args, os.fstat(fd), lambda: box.listener.stands(call))
 
     def done(outcome: Any) -> None:
         try:
@@ -357,7 +369,7 @@ def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None
         else:
             raise outcome
 
-    box.jobs.run(work, done)
+    box.jobs.wait(work, done)
 
 
 def _open_pipe(box: Box, call: Call, fd: int, flags: int) -> int:

@@ -101,7 +101,7 @@ def own_call(box: Box, call: Call, fd: int, act: Callable[[], int]) -> None:
             box.listener.value(call, outcome)
 
     if os.get_blocking(fd):
-        box.jobs.run(act, done)
+        box.jobs.wait(act, done)
         return
     try:
         outcome: Any = act()

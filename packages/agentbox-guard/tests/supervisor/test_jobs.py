@@ -1,0 +1,51 @@
+"""Threads of the supervisor: what waits for others does not keep work from being done."""
+
+import errno
+import select
+import threading
+
+import pytest
+
+from agentbox.guard import jobs as module
+from agentbox.guard.jobs import MOST_THREADS, Jobs
+
+
+def collected(jobs, count, results):
+    """Collect until there are `count` results."""
+    while len(results) < count:
+        select.select([jobs.wake], [], [], 10)
+        jobs.collect()
+
+
+def test_waits_leave_the_threads_to_work():
+    """More waits than there are threads for work, and work is done at once."""
+    jobs, results, gate = Jobs(), [], threading.Event()
+    for _ in range(MOST_THREADS + 20):
+        jobs.wait(gate.wait, results.append)
+    done = []
+    jobs.run(lambda: "worked", done.append)
+    collected(jobs, 1, done)
+    assert done == ["worked"] and not results
+    gate.set()
+    collected(jobs, MOST_THREADS + 20, results)
+    assert results == [True] * (MOST_THREADS + 20) and jobs.running == 0
+    jobs.close()
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_a_wait_too_many_is_refused(monkeypatch, most):
+    """It gets EAGAIN, as whoever can have no thread; places become free again."""
+    monkeypatch.setattr(module, "MOST_WAITS", most)
+    jobs, results, gate = Jobs(), [], threading.Event()
+    for _ in range(most + 1):
+        jobs.wait(gate.wait, results.append)
+    collected(jobs, 1, results)
+    assert results[0].errno == errno.EAGAIN
+    gate.set()
+    collected(jobs, most + 1, results)
+    if most:
+        jobs.wait(lambda: "again", results.append)
+        collected(jobs, most + 2, results)
+        assert results[-1] == "again"
+    assert jobs.running == 0
+    jobs.close()
