@@ -140,7 +140,7 @@ int main(int n, char **word) {
     pthread_t thread;
     pthread_create(&thread, 0, swap, 0);
     int secrets = 0, owns = 0;
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < atoi(word[2]) && !(secrets && owns); i++) {
         int fd = open("/proc/self/fd/60", O_RDONLY);
         if (fd < 0) continue;
         char text[8];
@@ -158,8 +158,8 @@ int main(int n, char **word) {
 def test_a_number_that_means_two_files_in_turn_opens_one(tmp_path: Path, secret: Path) -> None:
     """dup2 in another thread while the open is decided wins nothing."""
     program = built(tmp_path, SWAPS)
-    assert output([program, str(secret)], tmp_path)[0] == "secret own\n"
-    out, errors = output([*box(tmp_path), program, str(secret)], tmp_path)
+    assert output([program, str(secret), "5000000"], tmp_path)[0] == "secret own\n"
+    out, errors = output([*box(tmp_path), program, str(secret), "2000"], tmp_path)
     assert out == "- own\n", errors
 
 
