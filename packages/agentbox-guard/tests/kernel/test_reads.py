@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +211,10 @@ def test_nothing_but_what_was_decided_is_opened_again(run, tmp_path):
         """Whether a writer of the pipe found a reader while `start` ran."""
         writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"open({str(pipe)!r}, 'w')"])
         try:
+            deadline = time.monotonic() + 10
+            while (told := Path(f"/proc/{writer.pid}/wchan").read_text()) not in ("wait_for_partner", "fifo_open"):
+                assert time.monotonic() < deadline, told
+                time.sleep(0.01)
             said = start()
             try:
                 writer.wait(1)

@@ -62,13 +62,14 @@ class Found:
 class Tree:
     """The run's file tree, from its root directory `root` (an O_PATH descriptor that it takes over)."""
 
-    __slots__ = ("_askers", "_follow", "_keep", "_plain", "_strict", "root")
+    __slots__ = ("_askers", "_exact", "_follow", "_keep", "_plain", "_strict", "root")
 
     def __init__(self, root: int, askers: Askers) -> None:
         self.root = root
         self._askers = askers
         self._plain: set[bytes] = set()
         """Folders outside of /proc that were what their names say."""
+        self._exact: dict[int, syscalls.Opener] = {}
         self._follow = syscalls.Opener(_PATH, _IN_ROOT)
         self._keep = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
         self._strict = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
@@ -156,9 +157,12 @@ class Tree:
         found.held = held
         return found
 
-    def exactly(self, path: bytes) -> int:
-        """An O_PATH descriptor of what a resolved path names over no link at all. Raises `OSError`."""
-        return self._strict(self.root, path)
+    def exactly(self, path: bytes, flags: int) -> int:
+        """Open what a plain path (see `is_plain`) names over no link at all. Raises `OSError` (ELOOP for a link)."""
+        opener = self._exact.get(flags)
+        if opener is None:
+            opener = self._exact[flags] = syscalls.Opener(flags, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
+        return opener(self.root, path)
 
     def _open(self, opener: syscalls.Opener, full: bytes) -> int:
         """openat2(2) cannot tell where `..` leads while anything at all is renamed on the machine: it says EAGAIN."""
@@ -304,6 +308,11 @@ class Tree:
             found.close()
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return found
+
+
+def is_plain(path: bytes) -> bool:
+    """True for an absolute path that says what it means: no part of it is empty, `.` or `..`."""
+    return not (b"//" in path or b"/./" in path or b"/../" in path or path.endswith((b"/", b"/.", b"/..")))
 
 
 def _link(folder: int, leaf: bytes) -> bytes:

@@ -14,7 +14,7 @@ class _Native:
     guarded = False
 
     def recognise(self, command: Command) -> Launch:
-        return Launch(self.name, command.file, command.argv, listable=command.cwd, arms=False)
+        return Launch(self.name, command.file, command.argv, arms=False)
 
     def variables(self, hash_seed: int) -> dict[str, str]:
         return {}
