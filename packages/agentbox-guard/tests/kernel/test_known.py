@@ -85,9 +85,10 @@ def test_a_system_file_that_was_opened_over_a_link_opens_nothing_else_afterwards
 @pytest.mark.parametrize("way", ["/usr/lib/../../{0}", "/usr/lib/./../..{0}", "/usr//lib/../..{0}", "{0}/."])
 def test_a_path_below_the_system_that_leads_out_of_it_opens_nothing_else(tmp_path, way):
     """Dots behind a system folder lead to a secret, a folder of secrets, or nothing: refused as by its own name."""
-    (tmp_path / "secret").write_text("the secret")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "secret").write_text("the secret")
     (tmp_path / "agentbox.policy").write_text("exec: cat, exec: ls\n")
-    target = str(tmp_path) if way.endswith("/.") else str(tmp_path / "secret")
+    target = str(tmp_path / "in") if way.endswith("/.") else str(tmp_path / "in" / "secret")
     command = ["ls" if way.endswith("/.") else "cat", way.format(target)]
     assert "secret" in subprocess.run(command, capture_output=True, text=True).stdout
     done = subprocess.run(

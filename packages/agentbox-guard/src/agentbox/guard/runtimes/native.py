@@ -14,7 +14,8 @@ class _Native:
     guarded = False
 
     def recognise(self, command: Command) -> Launch:
-        return Launch(self.name, command.file, command.argv, arms=False)
+        # Programs open the folder that they start in (make, perl -i), to come back to it; it shows names and no more.
+        return Launch(self.name, command.file, command.argv, listable=command.cwd, arms=False)
 
     def variables(self, hash_seed: int) -> dict[str, str]:
         return {}
