@@ -90,6 +90,14 @@ def _request(box: Box, call: Call, address: int, base: int, flags: int, mode: in
     return Request(box.tree.absolute(call.pid, path, base & 0xFFFFFFFF), flags, mode & 0o7777)
 
 
+def _quickly(box: Box, call: Call, path: bytes, flags: int) -> bool:
+    """Answer a plain open for reading without a look-up; False when it takes one."""
+    if path.endswith(b"/"):  # a folder, or nothing (path_resolution(7))
+        path = path.rstrip(b"/") or b"/"
+        flags |= os.O_DIRECTORY
+    return (_again if path in box.known else _system)(box, call, path, flags)
+
+
 def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
     """Open for reading what was opened under this very path before; False when it must be looked at anew.
 
@@ -136,6 +144,8 @@ def _system(box: Box, call: Call, path: bytes, flags: int) -> bool:
 
 
 def _open_exactly(box: Box, path: bytes, kind: int, flags: int) -> int:
+    if kind == stat.S_IFDIR:
+        return box.tree.exactly(path, flags | _ALWAYS | os.O_DIRECTORY)  # opens nothing else, whatever is there now
     held = box.tree.exactly(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if stat.S_IFMT(os.fstat(held).st_mode) != kind:
@@ -163,7 +173,7 @@ def _record_again(box: Box, call: Call, fd: int, kind: int, text: str) -> bool:
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
     path = request.path
-    if not flags & ~_SIMPLE and (_again if path in box.known else _system)(box, call, path, flags):
+    if not flags & ~_SIMPLE and _quickly(box, call, path, flags):
         return
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
