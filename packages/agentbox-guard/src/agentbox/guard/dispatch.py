@@ -312,6 +312,8 @@ class Dispatcher:
                 text = denial_text(event.op, denial, self._desk.policy.name)
                 self.answer(connection, channel.refused(number, text, verdict.code))
                 return
+        elif verdict.later and self._announced is not None:
+            self._announced.defer(_public(event))
         elif not verdict.quiet:
             self._observe(_public(event))
         self.answer(connection, channel.allowed(number, verdict.value))

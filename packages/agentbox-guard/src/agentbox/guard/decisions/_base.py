@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
             """Why the process may not start the resolved `file`, or None."""
 
-        def inside(self, op: str, address: str, port: int, pid: int) -> tuple[bool, Denial | None, str] | None:
-            """For an address that the run's own network decides on: is it decided, the denial, the host's name."""
+        def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
+            """For an address that the run's own network decides on: the denial, and the host's name."""
 
         own_processes: bool
         """Whether no process can even name one that is not of the run."""
@@ -117,10 +117,11 @@ class Verdict:
 
     `args` are what is recorded, but for members whose name starts with `_`. With `denial` it is refused (and recorded
     as a denial); with `missing` (an errno) it fails as it would have anyway, unrecorded. `value` goes to the agent.
-    `quiet`: the run's own machinery, not recorded. `slow`: call `complete` first.
+    `quiet`: the run's own machinery, not recorded. `later`: the kernel's layers see the act and how it ends, so its
+    entry is written then. `slow`: call `complete` first.
     """
 
-    __slots__ = ("args", "code", "denial", "missing", "quiet", "slow", "value")
+    __slots__ = ("args", "code", "denial", "later", "missing", "quiet", "slow", "value")
 
     def __init__(self, args: dict[str, Any]) -> None:
         self.args = args
@@ -129,6 +130,7 @@ class Verdict:
         self.missing = 0
         self.value: dict[str, Any] = {}
         self.quiet = False
+        self.later = False
         self.slow = False
 
 

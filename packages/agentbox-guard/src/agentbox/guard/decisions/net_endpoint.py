@@ -47,7 +47,8 @@ def _inet(op: str, host: str, port: int, pid: int, desk: Desk) -> Verdict:
     if desk.wall is not None and address:
         decided = desk.wall.inside(op, address, port, pid)
         if decided is not None:
-            _, verdict.denial, verdict.args["host"] = decided
+            verdict.denial, verdict.args["host"] = decided
+            verdict.later = True
             return verdict
     decision = desk.policy.decide("net", address or host, port)
     if not address:

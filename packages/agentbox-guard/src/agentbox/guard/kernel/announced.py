@@ -6,11 +6,14 @@ It decides nothing and records nothing. Only the loop thread may use it.
 from __future__ import annotations
 
 from agentbox.guard import arguments
+from agentbox.guard.kernel.accounts import Accounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from agentbox.guard.session import Event
 
 MOST_ANNOUNCED = 512
 """Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
@@ -24,11 +27,12 @@ class Announced:
     A read is known by its content, which nobody has before it is opened: a guard only says where it comes from.
     """
 
-    __slots__ = ("_acts", "_reads")
+    __slots__ = ("_accounts", "_acts", "_reads")
 
     def __init__(self) -> None:
         self._acts: dict[int, dict[tuple[object, ...], int]] = {}
         self._reads: dict[int, dict[str, list[tuple[str, str]]]] = {}
+        self._accounts = Accounts()
 
     def add(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> None:
         """A guard says that its process is about to do this; `denied`: against the policy, where that only observes."""
@@ -83,10 +87,19 @@ class Announced:
             reads[path] = waiting
         return found
 
+    def defer(self, event: Event) -> None:
+        """A guard says what its process is about to do, and the kernel's notice will tell how that ends."""
+        self._accounts.add(act(event.op, event.args), event)
+
+    def account(self, pid: int, op: str, args: Mapping[str, Any]) -> Event | None:
+        """What was so said of this act of the network, used up by asking; None if nothing was."""
+        return self._accounts.take(pid, act(op, args)) if op.startswith("net.") else None
+
     def forget(self, pid: int) -> None:
-        """The process has become another program."""
+        """The process is gone."""
         self._acts.pop(pid, None)
         self._reads.pop(pid, None)
+        self._accounts.forget(pid)
 
 
 def _bound(table: dict[int, Any]) -> None:

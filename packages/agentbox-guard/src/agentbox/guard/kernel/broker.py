@@ -59,12 +59,13 @@ class Request:
 
 class Answer:
     """What is to be done: `action`; `args` as recorded (`host`, `address`, `port`); `errno` for FAIL and after a dial;
-    `denial` for DENY, and for a CONTINUE that will fail and is worth an entry.
+    `denial` for DENY, and for a CONTINUE that will fail and is worth an entry; `stub` for one to the name service,
+    whose answers have entries of their own.
 
     After a dial: `socket` (put it over the asker's descriptor, then close it; None: nothing to put) and `sent`.
     """
 
-    __slots__ = ("action", "args", "denial", "errno", "name", "request", "sent", "socket")
+    __slots__ = ("action", "args", "denial", "errno", "name", "request", "sent", "socket", "stub")
 
     def __init__(self, action: str, args: dict[str, Any], request: Request, *, number: int = 0) -> None:
         self.action = action
@@ -75,6 +76,7 @@ class Answer:
         self.name = ""
         self.socket: Socket | None = None
         self.sent = 0
+        self.stub = False
 
 
 class Broker:
@@ -157,11 +159,8 @@ class Broker:
         answer = Answer(DIAL, args, request)
         decision = self._desk.policy.decide("net", address, port)
         if netns.is_local(address, self._served):
-            inside = not outside and (
-                (port == netns.DNS_PORT and address in self._served)
-                or self._is_heard(address, port, request.kind == SOCK_DGRAM)
-            )
-            if inside:
+            answer.stub = not outside and port == netns.DNS_PORT and address in self._served
+            if answer.stub or (not outside and self._is_heard(address, port, request.kind == SOCK_DGRAM)):
                 answer.action = CONTINUE
             elif not decision.allowed:
                 args["host"] = self._allowed_name(address, port) or address

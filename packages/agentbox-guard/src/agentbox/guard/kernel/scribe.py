@@ -76,7 +76,7 @@ class Scribe:
         if op in ("fs.read", "fs.list") and not self.reads:
             return
         self._begin()
-        self._session.observe(self._event(pid, op, args))
+        self._session.observe(self._told(pid, op, args))
 
     def _observe_announced(self, pid: int, args: dict[str, Any]) -> bool:
         """Record a read as the guard's that has announced it. What could not be hashed is told by the kernel alone,
@@ -108,7 +108,7 @@ class Scribe:
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
         self._begin()
-        self._session.deny(self._event(pid, op, args), denial)
+        self._session.deny(self._told(pid, op, args), denial)
         return denial.enforced
 
     def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
@@ -125,6 +125,14 @@ class Scribe:
         """Have all of it written, before an answer that lets something happen outside."""
         self._begin()
         self._session.flush()
+
+    def _told(self, pid: int, op: str, args: dict[str, Any]) -> Event:
+        """The act as its guard has told it (thread, place in the code), or else as the kernel shows it."""
+        event = self._announced.account(pid, op, args)
+        if event is None:
+            return self._event(pid, op, args)
+        event.args = args
+        return event
 
     def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         process = self._processes.seen(pid)

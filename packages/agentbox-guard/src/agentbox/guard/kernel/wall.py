@@ -116,17 +116,17 @@ class Wall:
         """See `decisions._base.Wall`."""
         return problem(self.box, pid, file, argv)
 
-    def inside(self, op: str, address: str, port: int, pid: int) -> tuple[bool, Denial | None, str] | None:
+    def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
         """See `decisions._base.Wall`."""
         if op == "net.bind":
-            return (True, None, address) if self.box.own_loopback else None
+            return (None, address) if self.box.own_loopback else None
         self.box.network()
         broker = self.box.broker
         if broker is None:
             return None
         action, denial, host = broker.judge_address(address, port, pid, datagram=op == "net.send")
         # What goes on inside is refused there by the kernel, as a closed port, and recorded then.
-        return True, None if action == "continue" and op == "net.connect" else denial, host
+        return None if action == "continue" and op == "net.connect" else denial, host
 
     def take(self, listener: Listener) -> None:
         """Answer the next call that waits at a filter."""

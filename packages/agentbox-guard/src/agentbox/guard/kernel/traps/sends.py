@@ -200,21 +200,19 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
+        sockets.goes_on(box, pid, answer)
         return False
     if not box.scribe.consult(pid, "net.send", answer.args):
         raise refused()
     place = number(call.args[0])
+    told = answer.denial is not None
 
     def then(answer: Any) -> None:
         os.close(fd)
+        sockets.tell_dialled(box, pid, answer, told)
         if answer.errno:
-            if answer.denial is not None:
-                box.scribe.deny(pid, "net.send", dict(answer.args), answer.denial)
-            box.scribe.flush()
             box.listener.fail(call, answer.errno)
             return
-        box.scribe.observe(pid, "net.send", dict(answer.args))
-        box.scribe.flush()
         if answer.socket is not None:
             box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
             answer.socket.close()

@@ -202,8 +202,12 @@ def local(box: Box, call: Call, fd: int, op: str, address: bytes) -> tuple[bytes
 
 def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
     """Abstract names are those of the socket's namespace (unix(7)): in the run's own there are only its processes."""
+    text = os.fsdecode(name[1:])
     if not box.netns or _is_outside(box, fd):
-        _decide_local(box, call, op, "\0" + os.fsdecode(name[1:]))
+        _decide_local(box, call, op, "\0" + text)
+    else:
+        box.scribe.observe(box.ids(call).process, op, {"path": "@" + text})
+        box.scribe.flush()
 
 
 def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
@@ -218,7 +222,7 @@ def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
 
 
 def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
-    """Decide on an internet address without a network namespace. Raises `OSError`."""
+    """Decide on an internet address that the broker has no part in. Raises `OSError`."""
     family = family_of(address)
     if len(address) < _SIZES.get(family, 2):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -253,25 +257,30 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
+        goes_on(box, pid, answer)
         own_call(box, call, fd, lambda: syscalls.connect(fd, address))
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
-    box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer))
+    told = answer.denial is not None
+    box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer, told))
+
+
+def goes_on(box: Box, pid: int, answer: Any) -> None:
+    """Record what stays inside the run, unless it is in the record by another name already (a denial, a look-up)."""
+    if answer.args and answer.denial is None and not answer.stub:
+        box.scribe.observe(pid, answer.request.op, dict(answer.args))
+    box.scribe.flush()
 
 
 def _once(box: Box, said: str) -> Callable[..., bool]:
     return lambda pid, op, args, denial: box.scribe.deny_once(pid, op, said, args, denial)
 
 
-def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
-    """A connection made outside is put over the asker's socket."""
+def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -> None:
+    """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
     os.close(fd)
-    if answer.denial is not None and answer.errno not in (0, errno.EINPROGRESS):
-        box.scribe.deny(pid, "net.connect", dict(answer.args), answer.denial)
-    elif answer.errno in (0, errno.EINPROGRESS):
-        box.scribe.observe(pid, "net.connect", dict(answer.args))
-    box.scribe.flush()
+    tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
         place = number(call.args[0])
         box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
@@ -281,6 +290,15 @@ def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
         box.listener.fail(call, answer.errno)
     else:
         box.listener.value(call, 0)
+
+
+def tell_dialled(box: Box, pid: int, answer: Any, told: bool) -> None:
+    """Record what was tried outside, also when it failed, or that it was refused there after all."""
+    if answer.denial is not None and answer.errno not in (0, errno.EINPROGRESS):
+        box.scribe.deny(pid, answer.request.op, dict(answer.args), answer.denial)
+    elif not told:
+        box.scribe.observe(pid, answer.request.op, dict(answer.args))
+    box.scribe.flush()
 
 
 def _bind(box: Box, call: Call, name: str) -> None:
@@ -303,8 +321,7 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         _refuse_outside(box, call, fd, "bind")
         if family_of(address) == _UNSPEC:
             address = struct.pack("=H", family) + address[2:]  # which the kernel takes for it (bind(2) of Linux)
-        if not (box.netns and box.own_loopback):
-            endpoint(box, call, "net.bind", address)
+        endpoint(box, call, "net.bind", address)
     own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
 
@@ -372,7 +389,7 @@ def _listen(box: Box, call: Call, name: str) -> None:
         backlog = number(call.args[1])
         if twin.family in _INTERNET:
             _refuse_outside(box, call, fd, name)
-            if twin.getsockname()[1] == 0 and not (box.netns and box.own_loopback):
+            if twin.getsockname()[1] == 0:
                 endpoint(box, call, "net.bind", struct.pack("=H", int(twin.family)) + bytes(26))
             twin.listen(backlog)
         else:

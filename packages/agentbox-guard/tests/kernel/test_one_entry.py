@@ -1,0 +1,127 @@
+"""One act of the network makes one entry, whoever tells of it: a guard and the kernel's layers, or these alone.
+
+The entry says how the act ended: allowed as it went on, or refused, also where only the kernel's layers refuse.
+"""
+
+import sys
+
+import pytest
+from test_confined import Box
+
+from agentbox.guard.kernel.accounts import MOST_ACCOUNTS, Accounts
+from agentbox.guard.session import Event
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
+
+ACTS = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+mail = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+mail.bind(("127.0.0.1", 0))
+shut = socket.socket()
+shut.bind(("127.0.0.1", 0))
+def attempt(act, *words):
+    try:
+        act(*words)
+        return 0
+    except OSError as error:
+        return error.errno
+def connect(place):
+    with socket.socket() as one:
+        one.connect(place)
+def send(place):
+    mail.sendto(b"x", place)
+for name, act, one in (("open", connect, server), ("shut", connect, shut), ("sent", send, mail), ("kept", send, shut)):
+    print(name, one.getsockname()[1], attempt(act, one.getsockname()))
+"""
+CONNECT = """
+import socket
+with socket.socket() as one:
+    print(one.connect_ex(("127.0.0.1", 9)))
+"""
+WAYS = ["guarded", "native"]
+
+
+@pytest.fixture
+def box(tmp_path):
+    return Box(tmp_path)
+
+
+def command(box, way, code=ACTS):
+    argv = box.python(code)
+    return [argv[0], argv[-1]] if way == "guarded" else argv
+
+
+def outcomes(done):
+    """What the program has met, by the act's name: port and errno."""
+    return {name: (int(port), int(number)) for name, port, number in map(str.split, done.out.splitlines())}
+
+
+def told(done, op, port):
+    """The kinds of all entries about a port."""
+    return [entry["kind"] for entry in done.trace if entry["op"] == op and entry["args"].get("port") == port]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_goes_on_inside_is_one_entry(box, way):
+    """A connection to the run's own server and a datagram to its own socket: allowed. To a port at which nobody of the
+    run listens: denied, and a closed port to the program; a datagram to it is refused.
+    """
+    bare = box.bare(*command(box, way))
+    assert [line.split()[2] for line in bare.stdout.splitlines()] == ["0", "111", "0", "0"]
+    done = box.run("read: ../program.py\n", *command(box, way))
+    ends = outcomes(done)
+    assert {name: number for name, (_, number) in ends.items()} == {"open": 0, "shut": 111, "sent": 0, "kept": 13}
+    assert told(done, "net.connect", ends["open"][0]) == ["observe"]
+    assert told(done, "net.connect", ends["shut"][0]) == ["deny"]
+    assert told(done, "net.send", ends["sent"][0]) == ["observe"]
+    assert told(done, "net.send", ends["kept"][0]) == ["deny"]
+    assert [entry["args"]["port"] for entry in done.of("net.bind")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_that_fails_outside_is_one_entry(box, way):
+    """A port of the host that a rule opens and at which nobody listens: it was allowed and tried."""
+    done = box.run("read: ../program.py\nnet: 127.0.0.1:9\n", *command(box, way, CONNECT))
+    assert done.out == "111\n", done.err
+    assert told(done, "net.connect", 9) == ["observe"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_let_pass_is_one_entry(box, way):
+    """Under `--observe` the denial is the entry, and that it then happened is no second one."""
+    done = box.run("read: .\n", *command(box, way), options=("--observe",))
+    ends = outcomes(done)
+    assert told(done, "net.connect", ends["open"][0]) == ["observe"]
+    assert told(done, "net.connect", ends["shut"][0]) == ["deny"]
+    assert told(done, "net.send", ends["kept"][0]) == ["deny"]
+
+
+def test_a_guards_account_keeps_its_thread_and_place(box):
+    """The entry that the kernel's notice makes is of the thread that the guard has named, at the line it was in."""
+    code = """
+        import socket, threading
+        server = socket.create_server(("127.0.0.1", 0))
+        def work():
+            socket.create_connection(server.getsockname()).close()
+        one = threading.Thread(target=work)
+        one.start()
+        one.join()
+        """
+    argv = box.python(code)
+    done = box.run("read: ../program.py\n", argv[0], argv[-1])
+    (entry,) = done.of("net.connect")
+    assert entry["src"] == "guard" and entry["lane"] == "0.1", entry
+
+
+def test_accounts_that_nothing_follows_are_dropped():
+    """A guard that asks for ever and does nothing takes no memory; the latest account of an act is the one told."""
+    accounts = Accounts()
+    for number in range(MOST_ACCOUNTS + 10):
+        accounts.add((number,), Event("net.connect", {}, pid=7))
+    assert accounts.take(7, (3,)) is None
+    accounts.add((100,), Event("net.connect", {}, pid=7, lane="0.9"))
+    lanes = [accounts.take(7, (100,)) for _ in range(3)]
+    assert [event and event.lane for event in lanes] == ["0.9", "0.0", None]
+    accounts.forget(7)
+    assert accounts.take(7, (101,)) is None
