@@ -57,6 +57,8 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("observe", "fs.read", {"path": "data/some", "sha256": "0" * 64, "size": 3}, "data/some  = 3 bytes"),
         ("observe", "fs.write", {"path": "a", "flags": "w", "absent": True}, "a  = new"),
         ("observe", "fs.write", {"path": "a", "flags": "w", "size": 7}, "a  = over 7 bytes"),
+        ("observe", "net.close", {"host": "h", "sent": 7, "received": 0}, "h  = 7 bytes sent, 0 bytes received"),
+        ("observe", "net.close", {"host": "h", "port": 80, "sent": None, "received": None}, "h:80  = bytes unknown"),
         ("deny", "code.load", {"name": "ctypes"}, "ctypes  denied: so"),
         ("observe", "code.load", {"path": "/lib/x.so"}, "/lib/x.so"),
         ("deny", "proc.signal", {"target": 1, "signal": 15}, "signal 15 to process 1  denied: so"),

@@ -3,7 +3,10 @@
 The entry says how the act ended: allowed as it went on, or refused, also where only the kernel's layers refuse.
 """
 
+import socket
 import sys
+import textwrap
+import threading
 
 import pytest
 from test_confined import Box
@@ -95,6 +98,41 @@ def test_what_is_let_pass_is_one_entry(box, way):
     assert told(done, "net.connect", ends["open"][0]) == ["observe"]
     assert told(done, "net.connect", ends["shut"][0]) == ["deny"]
     assert told(done, "net.send", ends["kept"][0]) == ["deny"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_bytes_of_a_connection_are_of_the_process_that_made_it(box, way):
+    """Two children of the first process talk to a server of the host; each has its own lane, opened and closed."""
+    child = "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
+    child += " c.sendall(b'x' * int(sys.argv[2])); c.recv(99); c.close()"
+    code = f"""
+        import subprocess, sys
+        isolated = ["-I", "-S"] if {way == "native"} else []
+        for size in ("500", "7000"):
+            subprocess.run([sys.executable, *isolated, "-c", {child!r}, sys.argv[1], size], check=True)
+        """
+    argv = command(box, way, textwrap.dedent(code))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def serve():
+            for size in (500, 7000):
+                one, _ = server.accept()
+                with one:
+                    while size:
+                        size -= len(one.recv(65536))
+                    one.sendall(b"thanks")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        done = box.run(f"read: ../program.py\nnet: 127.0.0.1:{port}\nexec: *\n", *argv, str(port))
+        thread.join()
+    assert done.status == 0, done.err
+    opened, closed = done.of("net.connect"), done.of("net.close")
+    assert [(one["args"]["sent"], one["args"]["received"]) for one in closed] == [(500, 6), (7000, 6)]
+    who = [(one["pid"], one["lane"].split(".")[0]) for one in closed]
+    assert who == [(one["pid"], one["lane"].split(".")[0]) for one in opened] and len(set(who)) == 2
+    assert done.trace[0]["pid"] not in dict(who) and "0" not in dict(who).values()
 
 
 def test_a_guards_account_keeps_its_thread_and_place(box):

@@ -69,8 +69,8 @@ def _outcome(entry: Entry) -> str:
         return f"{word}: {entry.extra.get('reason') or 'no rule allows it'}"
     if entry.kind == "meta":
         return ""
-    if entry.kind == "observe" and entry.op == "fs.write":
-        parts = _before(entry.args)
+    if entry.kind == "observe" and entry.op in _FACTS:
+        parts = _FACTS[entry.op](entry.args)
     else:
         parts = _result(entry.result if isinstance(entry.result, dict) else entry.args)
     return "= " + ", ".join(parts) if parts else ""
@@ -95,6 +95,18 @@ def _before(facts: dict[str, Any]) -> list[str]:
     if facts.get("absent") is True:
         return ["new"]
     return [f"over {facts['size']} bytes"] if isinstance(facts.get("size"), int) else []
+
+
+def _carried(facts: dict[str, Any]) -> list[str]:
+    """Of a connection that has ended: its bytes, where the kernel has told them."""
+    counts = [(name, facts.get(name)) for name in ("sent", "received")]
+    if all(isinstance(count, int) for _, count in counts):
+        return [f"{count} bytes {name}" for name, count in counts]
+    return ["bytes unknown"]
+
+
+_FACTS = {"fs.write": _before, "net.close": _carried}
+"""Observations whose end is told by other members than those that all others have."""
 
 
 def _target(op: str, args: dict[str, Any]) -> str:

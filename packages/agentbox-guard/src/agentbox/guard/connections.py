@@ -23,18 +23,37 @@ _MOST_WAITING = 256 * 1024 * 1024
 _MOST_UNREAD = 1024 * 1024
 """Bytes of answers that a connection may leave unread before its next question has to wait."""
 _MOST_UNREAD_IN_ALL = 256 * 1024 * 1024
+MOST_KNOWN = 4096
+"""Processes that are remembered, about 700 bytes each, beyond those that lived when it was last looked."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Process:
-    """A guarded process: `number` in the order of the first hello, `armed` when its guard is live, `told` when the
-    session knows it.
+    """A process: `number` in the order in which they are first heard of, `armed` when its guard is live, `told` when
+    the session knows it.
     """
 
-    __slots__ = ("armed", "executable", "number", "parent", "pid", "runtime", "threads", "told", "version")
+    __slots__ = (
+        "_folder",
+        "_started",
+        "armed",
+        "executable",
+        "number",
+        "parent",
+        "pid",
+        "runtime",
+        "threads",
+        "told",
+        "version",
+    )
 
     def __init__(self, number: int, pid: int) -> None:
         self.number = number
         self.pid = pid
+        self._folder, self._started = _folder(pid), _started(pid)
         self.armed = False
         self.told = False
         self.runtime = ""
@@ -43,6 +62,21 @@ class Process:
         self.parent: int | None = None
         self.threads: dict[int, int] = {}
 
+    def is_gone(self) -> bool:
+        """Whether the process has ended, whatever its pid stands for."""
+        return _folder(self.pid) is None or self.is_replaced()
+
+    def is_replaced(self) -> bool:
+        """Whether the pid stands for another process by now."""
+        # The folder in /proc is made anew for a new process, and also when the kernel has dropped an old one's.
+        folder = _folder(self.pid)
+        if folder is None or folder == self._folder:
+            return False
+        if _started(self.pid) != self._started:
+            return True
+        self._folder = folder
+        return False
+
     def lane(self, thread: int, task: int | None = None) -> str:
         """The lane of a thread (its raw ident) and, for an asyncio task, of the task (the SDK's own number for it)."""
         number = self.threads.setdefault(thread, len(self.threads))
@@ -50,40 +84,100 @@ class Process:
 
 
 class Processes:
-    """All processes that ever said hello in this run."""
+    """The run's processes, by their present pids. `gone` is told each pid that stands for no process any more.
 
-    __slots__ = ("_by_pid", "_count")
+    A pid is given out again, and then means another process: what the kernel says of its start tells them apart. Those
+    that have ended are forgotten once there are many; not at once, since what they did may be told later.
+    """
+
+    __slots__ = ("_by_pid", "_count", "_ended", "_most", "gone")
 
     def __init__(self) -> None:
         self._by_pid: dict[int, Process] = {}
+        self._ended: set[int] = set()
+        self._most = MOST_KNOWN
         self._count = 0
+        self.gone: Callable[[int], None] = lambda pid: None
 
     def hello(self, pid: int, line: dict[str, object]) -> Process:
         """The process that says hello.
 
-        A guard that starts is a new process, even in a pid that is known (exec replaces a program); one that resumes
-        has been heard of, unless it was forked since.
+        A guard that starts is a new process, even in a pid that had one before (exec replaces a program); one that
+        resumes has been heard of, unless it was forked since. The kernel may have told of a process before its guard.
         """
-        known = self._by_pid.get(pid)
-        if known is not None and (line["role"] == "sdk" or line.get("resume") is True):
+        known = self.check(pid)
+        if known is not None and known.runtime and (line["role"] == "sdk" or line.get("resume") is True):
             return known
-        process = Process(self._count, pid)
+        process = self._add(pid) if known is None or known.runtime else known
+        process.told = False
         process.runtime, process.version = str(line["runtime"]), str(line["version"])
         process.executable = str(line.get("executable", ""))
-        parent = self._by_pid.get(parent_and_group(pid)[0])
+        parent = self.check(parent_and_group(pid)[0])
         process.parent = parent.number if parent is not None else None
-        self._count += 1
-        self._by_pid[pid] = process
         return process
 
     def seen(self, pid: int) -> Process:
         """The process `pid`, which may have no guard: then it is numbered when the kernel first tells of it."""
         known = self._by_pid.get(pid)
         if known is None:
-            known = self._by_pid[pid] = Process(self._count, pid)
+            known = self._add(pid)
             known.told = True
-            self._count += 1
         return known
+
+    def check(self, pid: int) -> Process | None:
+        """The process that `pid` means now, if it is known: to be called when a thread of it is first heard of."""
+        known = self._by_pid.get(pid)
+        if known is None:
+            return None
+        if known.is_replaced():
+            self._drop(pid)
+            return None
+        return known
+
+    def is_armed(self, pid: int) -> bool:
+        """Whether the process has a guard that is live."""
+        known = self._by_pid.get(pid)
+        return known is not None and known.armed
+
+    def __len__(self) -> int:
+        return len(self._by_pid)
+
+    def _add(self, pid: int) -> Process:
+        if len(self._by_pid) >= self._most:
+            self._forget_ended()
+        process = self._by_pid[pid] = Process(self._count, pid)
+        self._count += 1
+        return process
+
+    def _forget_ended(self) -> None:
+        """Forget those that had ended when this was done last, and note those that have ended since."""
+        ended = {pid for pid, known in self._by_pid.items() if known.is_gone()}
+        for pid in ended & self._ended:
+            self._drop(pid)
+        self._ended = ended & self._by_pid.keys()
+        self._most = MOST_KNOWN + len(self._by_pid)
+
+    def _drop(self, pid: int) -> None:
+        del self._by_pid[pid]
+        self._ended.discard(pid)
+        self.gone(pid)
+
+
+def _folder(pid: int) -> tuple[int, int] | None:
+    try:
+        info = os.stat(f"/proc/{pid}")
+    except OSError:
+        return None
+    return info.st_ino, info.st_ctime_ns
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class Connection:

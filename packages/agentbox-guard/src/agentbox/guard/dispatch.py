@@ -76,8 +76,6 @@ class Dispatcher:
         self._reads: dict[bytes, Read] = {}
         self.greeted = False
         """True when a guard has been welcomed."""
-        self.armed: set[int] = set()
-        """The pids whose guard is live."""
 
     # --- what the loop calls ---
 
@@ -106,7 +104,6 @@ class Dispatcher:
             process.armed = True
             if "thread" in line:
                 process.lane(line["thread"])  # the main thread, which is lane P.0
-            self.armed.add(process.pid)
             self._introduce(process)
             return
         event = self._event(connection, line)

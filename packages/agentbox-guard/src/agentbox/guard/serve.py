@@ -12,8 +12,9 @@ import os
 import sys
 import time
 
+from agentbox.guard import arguments, kernel, launch, welcome
 from agentbox.guard import family as families
-from agentbox.guard import kernel, launch, welcome
+from agentbox.guard.command import Command
 from agentbox.guard.connections import Processes
 from agentbox.guard.decisions import Desk
 from agentbox.guard.dispatch import Dispatcher
@@ -28,7 +29,7 @@ from agentbox.guard.names import Names
 from agentbox.guard.notes import notes
 from agentbox.guard.record import RecordSession
 from agentbox.guard.services import RunServices
-from agentbox.guard.session import Ended, EndRun
+from agentbox.guard.session import Ended, EndRun, Event
 from agentbox.policy.forms.path import shown
 from agentbox.trace import TraceError
 
@@ -209,6 +210,10 @@ class Service:
         message = welcome.members(
             run, mode=run.session.mode, ask=ask, extra_sealed=checkpoint.sealed if checkpoint is not None else ()
         )
+        hashes = Hashes()
+        self._command: Command | None = None
+        if run.session.mode != "replay" and not run.nested:  # which start nothing that is not in a record already
+            self._command = Command(run.how.file, run.how.argv, options.cwd, hashes, self._jobs)
         desk = Desk(
             options.policy,
             cwd=options.cwd,
@@ -220,7 +225,7 @@ class Service:
             readable=message["readable"],
             family=family,
             names=Names(options.policy),
-            hashes=Hashes(),
+            hashes=hashes,
             runtimes=options.runtimes,
         )
         self._desk = desk
@@ -228,6 +233,8 @@ class Service:
         self._processes = Processes()
         self._confined: Confined | None = None
         self._announced = Announced() if run.confinement is not None else None
+        if self._announced is not None:
+            self._processes.gone = self._announced.forget
         self._gate = Gate(checkpoint, run.session, self._jobs)
         self._dispatcher = Dispatcher(
             run.session,
@@ -237,7 +244,7 @@ class Service:
             self._gate,
             services=lambda pid: RunServices(desk, pid),
             welcome={name: message[name] for name in welcome.WELCOME if name in message},
-            start=lambda: run.session.start(header(run)),
+            start=self._start_record,
             announced=self._announced,
         )
         self._closed_at = 0.0
@@ -245,8 +252,26 @@ class Service:
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
         self._dispatcher.answer = self.loop.answer
 
+    def _start_record(self) -> None:
+        self._run.session.start(header(self._run))
+        if self._command is not None:
+            self._command.begin(self._started)
+
+    def _started(self, args: dict[str, Any]) -> None:
+        process = self._processes.seen(self._agent)
+        lane = f"{process.number}.0"
+        args = arguments.recorded(args)
+        self._run.session.process(Event("proc.exec", args, lane=lane, pid=process.pid, src="supervisor"))
+
     def confirm(self, report: int, name: str) -> None:
         """Take the confined child over and wait for its exec, which is answered here. Raises as `launch.confirm`."""
+        try:
+            self._confirm(report, name)
+        except BaseException:
+            self._command = None  # it was not started
+            raise
+
+    def _confirm(self, report: int, name: str) -> None:
         confinement = self._run.confinement
         if confinement is None:
             launch.confirm(self._child, report, name)
@@ -293,6 +318,8 @@ class Service:
         _, status = os.waitpid(self._child.pid, 0)
         self.agent_is_gone()
         self._dispatcher.begin()
+        if self._command is not None:
+            self._command.finish()
         self._settle()
         if blocked := self._gate.summary():
             self._run.options.say(blocked)
@@ -314,7 +341,7 @@ class Service:
         if not self._run.how.arms:
             return
         left = HELLO_TIMEOUT
-        while not self.loop.ended and self._agent not in self._dispatcher.armed:
+        while not self.loop.ended and not self._processes.is_armed(self._agent):
             before = time.monotonic()
             self.loop.turn(_TICK)
             if self._dispatcher.greeted:
@@ -359,7 +386,7 @@ class Service:
         number = max(-code, 0)
         status = 128 + number if number else code
         failure = ""
-        if self._run.how.arms and self._agent not in self._dispatcher.armed:
+        if self._run.how.arms and not self._processes.is_armed(self._agent):
             how = f"by signal {number}" if number else f"with status {code}"
             failure = f"the guard was never live: the agent's process ended {how} before any of its code could run"
             status = status if number else GuardFailed.status

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
             """Begin; `header` is the `run.start` record's `args` (argv, cwd, policy, layers, versions)."""
 
         def process(self, event: Event) -> None:
-            """A guarded process is armed; `event.op` is `process.start`."""
+            """A fact about a process: its guard is armed (`event.op` is `process.start`), it loads native code
+            (`code.load`), or agentbox has started its program (`proc.exec`).
+            """
 
         def observe(self, event: Event) -> None:
             """The agent does something that the policy allows. Raises `EndRun` if the run must not go on."""

@@ -51,6 +51,7 @@ class Confined:
         self._taken = taken
         self._desk = desk
         self._jobs = jobs
+        self._processes = processes
         self._scribe = Scribe(
             run.session,
             processes,
@@ -75,6 +76,7 @@ class Confined:
         self._loop = loop
         if self._wall is not None:
             self._wall.box.network = self.serve_network
+            self._wall.box.askers.heard = self._processes.check
             self._wall.start(loop, loop.drain)
 
     def _post(self, call: Callable[[], None]) -> None:
@@ -163,8 +165,9 @@ class Confined:
             self._scribe.observe(self.agent, "net.resolve", args)
 
     def _count(self, ended: list[Any]) -> None:
-        for args, sent, received in ended:
-            self._scribe.observe(self.agent, "net.close", {**args, "sent": sent, "received": received})
+        for event, sent, received in ended:
+            event.args |= {"sent": sent, "received": received}
+            self._scribe.tell(event)
 
 
 def _text(path: str) -> str:

@@ -13,6 +13,10 @@ import os
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.procfs import read_entry
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 AT_FDCWD = 0xFFFFFF9C
 """-100 as the low half of an argument, <linux/fcntl.h>: relative to the working directory."""
 _MOST_KNOWN = 8192
@@ -40,11 +44,13 @@ class Ids:
 class Askers:
     """Facts of waiting threads by their id in our namespace. `own_proc`: the run has a /proc of its own namespace."""
 
-    __slots__ = ("_ids", "_own_proc")
+    __slots__ = ("_ids", "_own_proc", "heard")
 
     def __init__(self, own_proc: bool) -> None:
         self._ids: dict[int, tuple[tuple[int, int], Ids]] = {}
         self._own_proc = own_proc
+        self.heard: Callable[[int], object] = lambda process: None
+        """Told the process of a thread that is heard of for the first time."""
 
     def ids(self, thread: int) -> Ids:
         """The ids of a thread. Raises `OSError` (ESRCH)."""
@@ -60,6 +66,7 @@ class Askers:
             return known[1]
         status = _status(thread)
         process = int(_member(status, b"Tgid"))
+        self.heard(process)
         inner, inner_thread = process, thread
         if self._own_proc:  # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1)
             inner = int((_member(status, b"NStgid") or _member(status, b"Tgid")).split()[-1])

@@ -121,6 +121,20 @@ class Scribe:
         self._once.add(key)
         return self.deny(pid, op, args, denial)
 
+    def started(self, pid: int, args: dict[str, Any]) -> None:
+        """A program that agentbox itself starts, for an SDK call."""
+        self._begin()
+        self._session.process(self._event(pid, "proc.exec", self.shown(args)))
+
+    def later(self, pid: int, op: str, args: dict[str, Any]) -> Event:
+        """What `tell` records at a time when the process may be gone and its number another's."""
+        return self._event(pid, op, args)
+
+    def tell(self, event: Event) -> None:
+        """Record an event that `later` has made."""
+        self._begin()
+        self._session.observe(event)
+
     def flush(self) -> None:
         """Have all of it written, before an answer that lets something happen outside."""
         self._begin()
@@ -128,7 +142,7 @@ class Scribe:
 
     def _told(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         """The act as its guard has told it (thread, place in the code), or else as the kernel shows it."""
-        event = self._announced.account(pid, op, args)
+        event = self._announced.accounts.take(pid, act(op, args)) if op.startswith("net.") else None
         if event is None:
             return self._event(pid, op, args)
         event.args = args

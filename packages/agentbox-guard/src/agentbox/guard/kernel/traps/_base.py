@@ -131,7 +131,7 @@ class Box:
     def connected(self, answer: Any) -> None:
         """A connection made outside is about to be handed over: count its bytes from now on."""
         if self.traffic is not None:
-            self.traffic.watch(answer.socket, dict(answer.args))
+            self.traffic.watch(answer.socket, self.scribe.later(answer.request.pid, "net.close", dict(answer.args)))
 
     def duplicate(self, call: Call, number: int) -> int:
         """A duplicate of the asker's descriptor. Raises `OSError` (EBADF, ESRCH)."""

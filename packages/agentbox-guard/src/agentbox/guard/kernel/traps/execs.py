@@ -83,18 +83,19 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
         _proceed(box, call)
         return
-    if pid in box.launches:
-        box.launches.discard(pid)
-        _let(box, call, pid, found.fd, argv, at_name)
-        return
+    launched = pid in box.launches
+    box.launches.discard(pid)
     words = [os.fsdecode(word) for word in argv]
     try:
         folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))
     except OSError:
         folder = box.desk.cwd
     args: dict[str, Any] = {"file": found.text, "argv": words, "cwd": folder}
-    if found.no_name or found.path[:1] != b"/":
-        denial: Denial | None = Denial("exec", " ".join([found.text, *words[1:]])[:400], NO_FILE)
+    denial: Denial | None = None
+    if launched:
+        pass  # it was decided on when the SDK asked for it
+    elif found.no_name or found.path[:1] != b"/":
+        denial = Denial("exec", " ".join([found.text, *words[1:]])[:400], NO_FILE)
     else:
         denial = problem(box, pid, found.text, words)
         if denial is not None and _is_named(box, call, found, path, words):
@@ -109,7 +110,9 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
     def done(outcome: Any) -> None:
         args["sha256"] = outcome if type(outcome) is str else None
         try:
-            if denial is None:
+            if launched:
+                box.scribe.started(pid, args)
+            elif denial is None:
                 parent = int(open_parent(call.pid))
                 box.scribe.observe(pid, "proc.exec", args, also=parent)
             box.scribe.flush()
