@@ -325,3 +325,13 @@ def test_a_machine_without_namespaces_is_told_apart(tmp_path, kind, called, drop
         if number == 0:
             assert "the limit on namespaces is reached" in done.stderr
             assert f"hint: {called} namespaces are off: sysctl user.max_{kind}_namespaces" in done.stderr
+
+
+def test_a_child_that_has_ended_is_not_stopped() -> None:
+    """Its signal may be heard before its end: the kernel then says that there is no such child to wait for."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert init.stopped(child) == 0
+    os.waitpid(child, 0)

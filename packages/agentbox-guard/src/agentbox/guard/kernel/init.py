@@ -163,7 +163,7 @@ def stopped(child: int) -> int:
     try:
         result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
     except ChildProcessError:
-        return 0  # it has ended, and was waited for
+        return 0  # it has ended, and nobody has collected it yet: there is nothing to wait for but that
     return 0 if result is None else int(result.si_status)
 
 

@@ -56,7 +56,8 @@ NEWEST_ABI = 7
 
 _MOST_LOOKED_AT = 20000
 _ABI1_FS = (1 << 13) - 1
-_NEEDED = {"read": READ_FILE, "write": WRITE_FILE, "exec": EXECUTE}
+_NEEDED = {"read": READ_FILE, "write": WRITE_FILE, "exec": EXECUTE | READ_FILE}
+"""The kernel opens a program for reading as well (do_open_execat of fs/exec.c, hook_file_open of Landlock)."""
 
 
 class Plan:
@@ -87,7 +88,10 @@ class Plan:
     def covers(self, access: str, path: str) -> bool:
         """Whether Landlock lets the run `read`, `write` or `exec` the resolved `path`."""
         needed = _NEEDED[access]
-        return any(bits & needed and _below(path, root) for root, bits in self.paths)
+        for root, bits in self.paths:  # what is granted on the way to a file adds up
+            if needed & bits and _below(path, root):
+                needed &= ~bits
+        return not needed
 
 
 class Landlock:
@@ -237,8 +241,8 @@ def _ruled_programs(policy: Policy) -> list[str]:
 
 
 def _executable_roots(policy: Policy) -> list[str]:
-    """Where programs may be started that are not there yet, or are any: "/" for `exec: *`, and for a path in a write
-    root the nearest folder that exists.
+    """Where programs may be started that are not there yet, or are any: "/" for `exec: *`, of what the run may read
+    besides, and for a path in a write root the nearest folder that exists.
     """
     found = []
     for rule in policy.rules_of(("exec",)):

@@ -142,7 +142,7 @@ class Scribe:
 
     def _told(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         """The act as its guard has told it (thread, place in the code), or else as the kernel shows it."""
-        event = self._announced.accounts.take(pid, act(op, args)) if op.startswith("net.") else None
+        event = self._announced.account(pid, op, args)
         if event is None:
             return self._event(pid, op, args)
         event.args = args

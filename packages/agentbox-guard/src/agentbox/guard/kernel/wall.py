@@ -19,8 +19,9 @@ from agentbox.guard.kernel.memory import Memory
 from agentbox.guard.kernel.notify import Listener
 from agentbox.guard.kernel.process import Askers
 from agentbox.guard.kernel.protect import Protection
+from agentbox.guard.kernel.reach import Reach
 from agentbox.guard.kernel.traps import TRAPS, Box
-from agentbox.guard.kernel.traps.execs import problem
+from agentbox.guard.kernel.traps.execs import problem, unreached
 from agentbox.guard.kernel.traps.refusals import REASON
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
@@ -85,6 +86,8 @@ class Wall:
         )
         self.box.known.live = not message["scratch"]
         _note_inherited(desk.hashes)
+        if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
+            self.box.reaches = Reach(desk.policy, message)
         self.own_processes = netns
         self._listeners: list[Listener] = []
         self._loop: Loop
@@ -114,7 +117,7 @@ class Wall:
 
     def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
         """See `decisions._base.Wall`."""
-        return problem(self.box, pid, file, argv)
+        return problem(self.box, pid, file, argv) or unreached(self.box, [file], argv)
 
     def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
         """See `decisions._base.Wall`."""

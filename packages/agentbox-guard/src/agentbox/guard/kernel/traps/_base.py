@@ -59,7 +59,7 @@ class Box:
         "lineage",
         "listener",
         "memory",
-        "netns", "network", "own_loopback", "peers", "pidns", "scribe", "traffic", "tree",
+        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +105,8 @@ class Box:
         """Has `broker` made, where there is to be one."""
         self.known: Known = Known()
         """Regular files and folders that were opened for reading, by their resolved paths."""
+        self.reaches: Callable[[str], bool] = lambda file: True
+        """Whether the kernel would let the run start a program, as far as Landlock goes."""
         self.launches: set[int] = set()
         """Processes that are about to execute what the supervisor itself has decided to start."""
         self.peers: dict[int, int] = {}

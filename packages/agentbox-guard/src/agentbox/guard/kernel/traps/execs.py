@@ -17,9 +17,11 @@ from agentbox.guard.kernel.traps._base import Box, refused
 from agentbox.guard.kernel.traps.changes import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW
 from agentbox.guard.paths import within
 from agentbox.guard.session import Denial
+from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from agentbox.guard.kernel.notify import Call
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 NO_FILE = "it is no file that a rule could name (a memory file, a deleted one)"
 LOADER = "the loader starts any file as a program, past the rules: a rule must name this very file"
+UNREACHED = "Landlock holds the run to the folders that it was started with, and no read: or exec: rule led to this one"
 WRITABLE = "a program in a folder that the run may write needs an exec: rule that names it"
 _LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2.")
 _HASH_HERE = 1 << 20
@@ -95,11 +98,12 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
     if launched:
         pass  # it was decided on when the SDK asked for it
     elif found.no_name or found.path[:1] != b"/":
-        denial = Denial("exec", " ".join([found.text, *words[1:]])[:400], NO_FILE)
+        denial = Denial("exec", _target(found.text, words), NO_FILE)
     else:
         denial = problem(box, pid, found.text, words)
         if denial is not None and _is_named(box, call, found, path, words):
             denial = None
+        denial = denial or unreached(box, [found.text, *_interpreters(box, call, found.fd)], words)
     if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
         raise refused()
     fd, found.fd = found.fd, -1
@@ -186,27 +190,38 @@ def _interpreter(box: Box, call: Call, line: bytes) -> tuple[int, int]:
     """The file that a script's first line leads to, over at most `_MOST_SCRIPTS` scripts; `_NOTHING` when there is
     none, so that the exec must fail.
     """
+    return [file for _, file in _way(box, call, line)][-1]
+
+
+def _interpreters(box: Box, call: Call, fd: int) -> list[str]:
+    """The files that the kernel opens besides the script that `fd` is of; none for another program."""
+    return [text for text, _ in _way(box, call, first_line(fd)) if text]
+
+
+def _way(box: Box, call: Call, line: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Path and file of each interpreter, and the file again where it is the last one; `_NOTHING` while it is not."""
     for _ in range(_MOST_SCRIPTS):
         words = line[2:].split(None, 1)
         if not words:
-            return _NOTHING
+            break
         try:
             found = box.tree.find(call.pid, words[0].partition(b"\0")[0])
         except OSError:
-            return _NOTHING
+            break
         try:
             line = first_line(found.fd)
-            if not line:
-                info = os.fstat(found.fd)
-                return info.st_dev, info.st_ino
+            info = os.fstat(found.fd)
+            yield found.text, _NOTHING if line else (info.st_dev, info.st_ino)
         finally:
             found.close()
-    return _NOTHING
+        if not line:
+            return
+    yield "", _NOTHING
 
 
 def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
     """Why a process may not start the resolved `file` with these arguments, or None."""
-    target = " ".join([file, *argv[1:]])[:400]
+    target = _target(file, argv)
     policy = box.desk.policy
     if within(file, box.desk.hidden):
         return Denial("exec", target, "it is agentbox's own record of this run")
@@ -222,6 +237,20 @@ def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
     if policy.is_writable(file) or within(file, list(box.desk.private.values())):
         return Denial("exec", target, WRITABLE, fix=decision.fix)
     return None
+
+
+def unreached(box: Box, files: list[str], argv: list[str]) -> Denial | None:
+    """Why the kernel would not start a program that the rules allow, of which it opens these `files`, or None."""
+    for file in files:
+        if not box.reaches(file):
+            line = path_fix("read", file, box.desk.cwd)
+            fix = f"exec{line[len('read') :]}" if line else None
+            return Denial("exec", _target(files[0], argv), UNREACHED, fix=fix)
+    return None
+
+
+def _target(file: str, argv: list[str]) -> str:
+    return " ".join([file, *argv[1:]])[:400]
 
 
 CALLS: dict[str, Handler] = {"execve": _execve, "execveat": _execveat}
