@@ -16,10 +16,13 @@ _DEPTH = 64
 _MOST_HELD = 128  # descriptors; programs that never make a call could use up all that we have
 OTHER = "the program was another than the one that was decided on"
 _ARGUMENTS = "the arguments were others than those that were decided on"
+_ENVIRONMENT = "its environment makes it run something else, and was another when it was decided on"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agentbox.guard.kernel.injected import Injected
 
 
 class Start:
@@ -29,15 +32,17 @@ class Start:
     does not tell an ordinary user what runs), `tail` the last arguments that it must have, all of them if `whole`.
     """
 
-    __slots__ = ("_maps", "_old", "_stack", "life", "program", "tail", "whole")
+    __slots__ = ("_maps", "_old", "_stack", "injected", "life", "program", "tail", "whole")
 
     def __init__(
-        self, pid: int, fields: list[str], program: tuple[int, int] | None, tail: list[bytes], whole: bool, hold: bool
-    ) -> None:
+        self, pid: int, fields: list[str], program: tuple[int, int] | None, tail: list[bytes], whole: bool, hold: bool,
+        injected: Injected | None = None,
+    ) -> None:  # fmt: skip
         self.life = fields[19]
         self.program = program
         self.tail = tail
         self.whole = whole
+        self.injected = injected
         self._old = image(pid)
         self._stack = fields[25]
         self._maps = -1
@@ -111,8 +116,9 @@ class Lineage:
         return True
 
     def expect(
-        self, pid: int, thread: int, program: tuple[int, int] | None, tail: list[bytes], *, whole: bool = True
-    ) -> None:
+        self, pid: int, thread: int, program: tuple[int, int] | None, tail: list[bytes], *, whole: bool = True,
+        injected: Injected | None = None,
+    ) -> None:  # fmt: skip
         """An exec by a `thread` of `pid` is let through; until its new image is seen, the process is what it was. See
         `Start`.
         """
@@ -125,7 +131,7 @@ class Lineage:
         before = starts.pop(thread, None)
         if before is not None:
             before.close()
-        starts[thread] = Start(pid, fields, program, tail, whole, len(self._starts) <= _MOST_HELD)
+        starts[thread] = Start(pid, fields, program, tail, whole, len(self._starts) <= _MOST_HELD, injected)
 
     def surprise(self, pid: int, thread: int, stands: Callable[[], bool]) -> str:
         """Why the process, of which `thread` makes a call, is not what its last exec was let through as, or "".
@@ -231,10 +237,16 @@ def _difference(pid: int, starts: dict[int, Start]) -> str:
     fitting = [start for start in starts.values() if now == start.program]
     if not fitting:
         return OTHER
-    argv = _arguments(pid)
-    if argv is None or any(_same(argv, start) for start in fitting):
+    argv = _texts(pid, "cmdline")
+    if argv is None:
         return ""
-    return _ARGUMENTS
+    fitting = [start for start in fitting if _same(argv, start)]
+    if not fitting:
+        return _ARGUMENTS
+    if any(start.injected is None or start.injected.any for start in fitting):
+        return ""
+    environ = _texts(pid, "environ") or []
+    return "" if any(not start.injected.reason(environ) for start in fitting if start.injected) else _ENVIRONMENT
 
 
 def _same(now: list[bytes], start: Start) -> bool:
@@ -243,9 +255,10 @@ def _same(now: list[bytes], start: Start) -> bool:
     return now == start.tail if start.whole else now[-len(start.tail) :] == start.tail
 
 
-def _arguments(pid: int) -> list[bytes] | None:
+def _texts(pid: int, name: str) -> list[bytes] | None:
+    """What the kernel shows of a new image's arguments or environment (proc_pid_cmdline(5), proc_pid_environ(5))."""
     try:
-        text = read_long(f"/proc/{pid}/cmdline")
+        text = read_long(f"/proc/{pid}/{name}")
     except OSError:
         return None
     return text[:-1].split(b"\0") if text else []

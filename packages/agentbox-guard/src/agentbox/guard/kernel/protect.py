@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 
     from agentbox.policy import Policy, Rule
 
+_GIT_REASONS = (protected.HOOK_REASON, protected.CONFIG_REASON)
 MOST_FILES = 20000
 """How many files of a folder are looked through before it may be renamed."""
 
 
 class Protection:
-    """One for a run. `exempt` are the run's private trees, in which only its own programs read."""
+    """One for a run. `exempt` are the run's private trees, in which only its own programs read.
 
-    __slots__ = ("_exempt", "_globs", "_roots")
+    Where rules let the agent start git for some commands only, what makes git run others is protected in there too.
+    """
+
+    __slots__ = ("_exempt", "_exempt_from_git", "_globs", "_roots")
 
     def __init__(self, policy: Policy, exempt: tuple[str, ...] = ()) -> None:
         rules = policy.rules_of(("write",))
         self._exempt = tuple(tree.rstrip("/") + "/" for tree in exempt)
+        self._exempt_from_git = () if _limits_git(policy) else self._exempt
         self._roots = tuple(
             (rule.form["root"], rule.form["root"].rstrip("/").count("/") + 1)
             for rule in rules
@@ -111,12 +116,14 @@ class Protection:
         if self._is_exempt(path):
             return 0, ""
         index, why = protected.place_of(path)
+        if path.startswith(self._exempt) and why not in _GIT_REASONS:
+            return 0, ""
         while index and protected.is_lifted(path, index, self._roots, self._covering(path)):
             index, why = protected.place_of(path, index)
         return index, why
 
     def _is_exempt(self, path: str) -> bool:
-        return path.startswith(self._exempt)
+        return path.startswith(self._exempt_from_git)
 
     def _covering(self, path: str) -> list[frozenset[str]]:
         """The literal names in each write glob that covers `path`."""
@@ -137,7 +144,8 @@ class Protection:
         if name.endswith("/.git"):
             return "a link named .git could lead git to a folder that somebody else fills"
         behind = "/fish/x" if name.endswith("/.config") else "/config" if name.endswith("/.config/git") else ""
-        return self._place(path)[1] or self._place(path + "/x")[1] or self._place(path + behind)[1]
+        places = (path, path + "/x", path + behind, path + "/git/config")
+        return next((why for place in places if (why := self._place(place)[1])), "")
 
     def _tree_reason(self, source: str, target: str) -> str:
         """Whether something in a folder would be protected under its new name that is not under its old one."""
@@ -186,6 +194,13 @@ class Protection:
             return False
         finally:
             os.close(descriptor)
+
+
+def _limits_git(policy: Policy) -> bool:
+    """Whether each rule that allows git names arguments, and there is one."""
+    rules = [rule.form for rule in policy.rules_of(("exec",))]
+    ours = [form for form in rules if form["match"] == "any" or os.path.basename(form["file"] or "") == "git"]
+    return bool(ours) and all(form["args"] for form in ours)
 
 
 def _glob(rule: Rule) -> tuple[str, tuple[Any, ...], frozenset[str]]:

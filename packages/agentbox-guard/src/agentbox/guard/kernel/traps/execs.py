@@ -12,6 +12,7 @@ import stat
 
 from agentbox.guard.decisions import denial_of
 from agentbox.guard.decisions._base import rule_text
+from agentbox.guard.kernel.injected import Injected
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.traps._base import Box, refused
 from agentbox.guard.kernel.traps.changes import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW
@@ -45,16 +46,16 @@ def is_loader(file: str) -> bool:
 
 
 def _execve(box: Box, call: Call, name: str) -> None:
-    path, argv = call.args[:2]
-    _start(box, call, AT_FDCWD, path, argv, 0)
+    path, argv, environ = call.args[:3]
+    _start(box, call, AT_FDCWD, path, argv, environ, 0)
 
 
 def _execveat(box: Box, call: Call, name: str) -> None:
-    base, path, argv, _, flags = call.args[:5]
-    _start(box, call, base & 0xFFFFFFFF, path, argv, flags)
+    base, path, argv, environ, flags = call.args[:5]
+    _start(box, call, base & 0xFFFFFFFF, path, argv, environ, flags)
 
 
-def _start(box: Box, call: Call, base: int, address: int, arguments: int, flags: int) -> None:
+def _start(box: Box, call: Call, base: int, address: int, arguments: int, environ: int, flags: int) -> None:
     path = box.memory.text(call.pid, address)
     argv = box.memory.words(call.pid, arguments)
     if not path and flags & AT_EMPTY_PATH:
@@ -68,7 +69,7 @@ def _start(box: Box, call: Call, base: int, address: int, arguments: int, flags:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o111:
             raise refused()
-        _decide(box, call, found, argv, path, at_name)
+        _decide(box, call, found, argv, path, at_name, environ)
     finally:
         found.close()
 
@@ -80,7 +81,7 @@ def _written(path: bytes, base: int) -> bytes:
     return b"/dev/fd/%d/%s" % (base, path) if path else b"/dev/fd/%d" % base
 
 
-def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, at_name: bytes) -> None:
+def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, at_name: bytes, environ: int) -> None:
     pid = box.ids(call).process
     if not box.lineage.started and pid == box.lineage.agent:
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
@@ -95,6 +96,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
         folder = box.desk.cwd
     args: dict[str, Any] = {"file": found.text, "argv": words, "cwd": folder}
     denial: Denial | None = None
+    injected: Injected | None = None
     if launched:
         pass  # it was decided on when the SDK asked for it
     elif found.no_name or found.path[:1] != b"/":
@@ -104,6 +106,9 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
         if denial is not None and _is_named(box, call, found, path, words):
             denial = None
         denial = denial or unreached(box, [found.text, *_interpreters(box, call, found.fd)], words)
+        if denial is None and box.lineage.is_agent(pid):
+            injected = Injected(box.desk.policy, found.text, words, box.desk.environ)
+            denial = _injected(box, call, injected, found.text, words, environ)
     if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
         raise refused()
     fd, found.fd = found.fd, -1
@@ -120,7 +125,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
                 parent = int(open_parent(call.pid))
                 box.scribe.observe(pid, "proc.exec", args, also=parent)
             box.scribe.flush()
-            _let(box, call, pid, fd, argv, at_name)
+            _let(box, call, pid, fd, argv, at_name, injected if denial is None else None)
         finally:
             os.close(fd)
 
@@ -157,14 +162,22 @@ def open_parent(pid: int) -> int:
     return parent_and_group(pid)[0]
 
 
-def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes], at_name: bytes) -> None:
+def _injected(box: Box, call: Call, injected: Injected, file: str, argv: list[str], environ: int) -> Denial | None:
+    if injected.any:
+        return None
+    reason = injected.reason(box.memory.words(call.pid, environ))
+    return Denial("exec", _target(file, argv), reason) if reason else None
+
+
+def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes], at_name: bytes, injected: Injected | None) -> None:
     line = first_line(fd)
     if line:
-        box.lineage.expect(pid, call.pid, _interpreter(box, call, line), [at_name, *argv[1:]], whole=False)
+        program: tuple[int, int] | None = _interpreter(box, call, line)
+        argv = [at_name, *argv[1:]]
     else:
         info = os.fstat(fd)
-        readable = os.access(b"/proc/self/fd/%d" % fd, os.R_OK)
-        box.lineage.expect(pid, call.pid, (info.st_dev, info.st_ino) if readable else None, argv)
+        program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
+    box.lineage.expect(pid, call.pid, program, argv, whole=not line, injected=injected)
     _proceed(box, call)
 
 
