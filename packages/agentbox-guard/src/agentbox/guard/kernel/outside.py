@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.broker import Request
 
 _SO_NETNS_COOKIE = 71  # <asm-generic/socket.h>, Linux 5.14
+_SO_ZEROCOPY = 60  # <asm-generic/socket.h>, Linux 4.14
 _TCP_USER_TIMEOUT = 18  # <linux/tcp.h>, Linux 2.6.37
 _IP_TOS, _IPV6_TCLASS = 1, 67  # <linux/in.h>, <linux/in6.h>
 _SYN_SENT, _CONNECTED = 2, (1, 4, 5, 8, 9, 11)  # <net/tcp_states.h>
@@ -52,7 +53,7 @@ _SYN_SENT, _CONNECTED = 2, (1, 4, 5, 8, 9, 11)  # <net/tcp_states.h>
 _CARRIED = (
     (SOL_SOCKET, SO_KEEPALIVE, 4), (SOL_SOCKET, SO_OOBINLINE, 4), (SOL_SOCKET, SO_PRIORITY, 4),
     (SOL_SOCKET, SO_LINGER, 8), (SOL_SOCKET, SO_BROADCAST, 4), (SOL_SOCKET, SO_RCVTIMEO, 16),
-    (SOL_SOCKET, SO_SNDTIMEO, 16),
+    (SOL_SOCKET, SO_SNDTIMEO, 16), (SOL_SOCKET, _SO_ZEROCOPY, 4),
 )  # fmt: skip
 """Options that a program may have set before it connects, and the sizes of their values: socket(7), tcp(7)."""
 _CARRIED_TCP = (TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, _TCP_USER_TIMEOUT)

@@ -144,6 +144,7 @@ SECCOMP_FILTER_FLAG_NEW_LISTENER = 1 << 3  # <linux/seccomp.h>, Linux 5.0
 SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 1 << 5  # <linux/seccomp.h>, Linux 5.19
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}  # <asm/unistd.h>, Linux 3.17
 SYS_PIDFD_GETFD = 438  # <asm/unistd.h>, Linux 5.6
+SYS_TGKILL = {"x86_64": 234, "aarch64": 131}  # <asm/unistd.h>, Linux 2.5.75
 SYS_KCMP = {"x86_64": 312, "aarch64": 272}  # <asm/unistd.h>, Linux 3.5
 KCMP_FILES = 2  # <linux/kcmp.h>, Linux 3.5
 SYS_OPENAT2 = 437  # <asm/unistd.h>, Linux 5.6
@@ -187,6 +188,11 @@ def seccomp(flags: int, program: bytes, count: int) -> int:
 def pidfd_getfd(pidfd: int, descriptor: int) -> int:
     """pidfd_getfd(2): a duplicate (close-on-exec) of another process's descriptor; raises `OSError`."""
     return _call("syscall", _Long(SYS_PIDFD_GETFD), _Long(pidfd), _Long(descriptor), _Long(0))
+
+
+def tgkill(process: int, thread: int, signal: int) -> None:
+    """tgkill(2): a signal to one thread. Raises `OSError` (ESRCH)."""
+    _call("syscall", _Long(SYS_TGKILL[os.uname().machine]), process, thread, signal)
 
 
 def same_descriptors(one: int, other: int) -> bool:

@@ -10,6 +10,7 @@ import _socket as socket  # the module around it loads enum and selectors, 3 ms 
 import errno
 import os
 import struct
+from _signal import SIGPIPE  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import memory, rows, syscalls
 from agentbox.guard.kernel.outside import endpoint, target
@@ -21,12 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    Buffer = bytes | memoryview
+
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
 _MOST_PAYLOAD = 1 << 20
 """Bytes that one call sends at most of a stream (it may send less than asked); a datagram must fit in whole."""
 _MSG_ZEROCOPY = 0x4000000  # <linux/socket.h>, Linux 4.14
+_SO_ZEROCOPY = 60  # <asm-generic/socket.h>, Linux 4.14
 _SCM_RIGHTS, _SCM_CREDENTIALS = 1, 2  # <linux/socket.h>
 
 
@@ -128,8 +132,6 @@ def _send(
     box.network()
     fd = box.duplicate(call, place)
     try:
-        if flags & _MSG_ZEROCOPY:  # the supervisor's copy is gone too soon; programs then copy, too
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
         family, kind = sockets.sort_of(fd)
         if family == socket.AF_NETLINK:
             if control:
@@ -141,6 +143,9 @@ def _send(
             target: Any = sockets.local(box, call, fd, "net.send", address)
         elif address and family in (socket.AF_INET, socket.AF_INET6):
             if kind == socket.SOCK_DGRAM and box.broker is not None:
+                if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
+                    # It may have to be sent by another socket, from which nobody hears when that is done.
+                    raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
                 if _send_out(box, call, fd, payload, address, family, kind):
                     for one in passed or ():
                         os.close(one)
@@ -153,11 +158,14 @@ def _send(
     except OSError:
         os.close(fd)
         raise
+    breaks = kind == socket.SOCK_STREAM and not flags & socket.MSG_NOSIGNAL
     flags |= socket.MSG_NOSIGNAL
 
     def act() -> int:
         try:
-            if control:
+            if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
+                sent = _from_pages(fd, payload, control, flags, target[0])
+            elif control:
                 sent = _with_control(fd, payload, control, flags, target[0])
             else:
                 sent = syscalls.sendto(fd, payload, flags, target[0])
@@ -168,10 +176,53 @@ def _send(
                 os.close(one)
         return sent if value is None else value
 
-    sockets.own_call(box, call, fd, act)
+    sockets.own_call(box, call, fd, act, (lambda error: _broken(box, call, error)) if breaks else None)
 
 
-def _with_control(fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
+def _broken(box: Box, call: Call, error: OSError) -> None:
+    """Give the thread the signal that comes with EPIPE from a stream (send(2)), while its call still waits: so it is
+    there when the call ends.
+    """
+    if error.errno != errno.EPIPE:
+        return
+    if not _signals_wait():
+        box.listener.fail(call, errno.EPIPE)
+    try:
+        syscalls.tgkill(box.ids(call).process, call.pid, SIGPIPE)
+    except OSError:
+        pass  # it is gone
+
+
+def _signals_wait() -> bool:
+    """Whether a signal leaves a waiting call alone (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19)."""
+    major, minor = os.uname().release.split(".")[:2]
+    return (int(major), int(minor.partition("-")[0])) >= (5, 19)
+
+
+def _is_zerocopy(fd: int) -> bool:
+    """Whether the program has asked for it on the socket as well; else the kernel passes the flag over."""
+    one = socket.socket(fileno=os.dup(fd))
+    try:
+        return bool(one.getsockopt(socket.SOL_SOCKET, _SO_ZEROCOPY))
+    except OSError:
+        return False
+    finally:
+        one.close()
+
+
+def _from_pages(fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
+    """Send from pages that nobody writes again: the kernel keeps them for as long as it needs them, and tells the
+    program when it is done (Documentation/networking/msg_zerocopy.rst).
+    """
+    from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+
+    with mmap(-1, max(len(payload), 1), MAP_PRIVATE | MAP_ANONYMOUS) as pages:
+        pages.write(payload)
+        with memoryview(pages) as view:
+            return _with_control(fd, view[: len(payload)], control, flags, address)
+
+
+def _with_control(fd: int, payload: Buffer, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
     one = socket.socket(fileno=os.dup(fd))
     try:
         if address and one.family == socket.AF_UNIX:

@@ -88,12 +88,19 @@ def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value
     own_call(box, call, fd, powerless)
 
 
-def own_call(box: Box, call: Call, fd: int, act: Callable[[], int]) -> None:
-    """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`."""
+def own_call(
+    box: Box, call: Call, fd: int, act: Callable[[], int], failed: Callable[[OSError], None] | None = None
+) -> None:
+    """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`.
+
+    `failed` is told an error before the program is.
+    """
 
     def done(outcome: Any) -> None:
         os.close(fd)
         if isinstance(outcome, OSError):
+            if failed is not None:
+                failed(outcome)
             box.listener.fail(call, outcome.errno or errno.EIO)
         elif isinstance(outcome, Exception):
             raise outcome
