@@ -37,6 +37,13 @@ def _has_scratch() -> bool:
     return True
 
 
+def missing_layers() -> str:
+    """What keeps the kernel layers from being applied here; "" when nothing does."""
+    from agentbox.guard.kernel import landlock, netns, seccomp
+
+    return netns.NETNS.probe() or landlock.LANDLOCK.probe() or seccomp.SECCOMP.probe()
+
+
 needs_scratch = pytest.mark.skipif(not _has_scratch(), reason="no user or mount namespaces for this user here")
 
 
@@ -564,6 +571,7 @@ def test_json_outcome(shop: Workshop) -> None:
     assert json.loads(last(shop.replay("--json"))) == {
         "result": "ok",
         "matched": 1,
+        "guarded": True,
         "steps": 1,
         "denials": {"now": 0, "recorded": 0},
         "status": 0,
@@ -899,3 +907,45 @@ def test_ordinary_user(as_nobody: Callable[..., subprocess.CompletedProcess[str]
         assert os.listdir(folder / "out") == []
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_program_without_a_guard_is_refused_before_it_runs(shop: Workshop) -> None:
+    """It could be answered nothing and would be compared with nothing: that is said, with what can be done."""
+    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out\n")
+    (shop.folder / "out").mkdir()
+    words = ("--", "sh", "-c", "read x < in/a; echo $x > out/c")
+    assert shop.run("run", *words).returncode == 0
+    (shop.folder / "out" / "c").unlink()
+    done = shop.run("replay", *words)
+    assert done.returncode == 69 and not (shop.folder / "out" / "c").exists()
+    assert "sh: replay answers and compares what a guard inside the program tells of" in done.stderr
+    assert "--layers kernel" in done.stderr and "--layers guard" not in done.stderr
+
+
+@needs_scratch
+@pytest.mark.skipif(bool(missing_layers()), reason=f"kernel layers: {missing_layers()}")
+@pytest.mark.parametrize(
+    ("command", "change", "status", "says"),
+    [
+        ("read x < in/a; echo $x > out/c", "", 0, "replay ok — no file or exit status differs"),
+        ("read x < in/a; echo $x > out/c", "gamma", 3, "file-changed"),
+        ("read x < in/b; echo $x > out/c", "", 3, "no-such-step"),
+        ("read x < in/a; echo $x > out/d", "", 3, "no-such-step"),
+        ("read x < in/a; exit 4", "", 3, "exit-status"),
+        ("echo x | cat", "", 3, "live-spawn"),
+    ],
+)
+def test_a_replay_without_a_guard_compares_files(
+    shop: Workshop, command: str, change: str, status: int, says: str
+) -> None:
+    """Under kernel layers, and it says first what it cannot show; nothing is written to the real tree."""
+    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out\nexec: *\n")
+    (shop.folder / "out").mkdir()
+    assert shop.run("run", "--", "sh", "-c", "read x < in/a; echo $x > out/c").returncode == 0
+    (shop.folder / "out" / "c").unlink()
+    if change:
+        (shop.folder / "in" / "a").write_text(change)
+    done = shop.run("replay", "--layers", "kernel", *([] if status == 0 else ["--json"]), "--", "sh", "-c", command)
+    assert done.returncode == status and says in done.stderr, done.stderr
+    assert "warning: no guard runs inside sh: each file that it reads or writes must be in the trace" in done.stderr
+    assert not list((shop.folder / "out").iterdir())

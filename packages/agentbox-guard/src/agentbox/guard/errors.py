@@ -41,6 +41,12 @@ class Unconfinable(GuardError):
     status = 69
 
 
+class Unguarded(Unconfinable):
+    """No guard runs inside the command, and no kernel layer is live."""
+
+    code = "unguarded"
+
+
 class OutdatedInterpreter(Unconfinable):
     """The interpreter is older than the guard, which would end it at its start whatever else holds it."""
 

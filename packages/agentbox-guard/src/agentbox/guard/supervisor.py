@@ -11,7 +11,7 @@ import time
 
 from agentbox.guard import environ as environment
 from agentbox.guard import kernel, launch, roots, runtimes
-from agentbox.guard.errors import OutdatedInterpreter, Unconfinable
+from agentbox.guard.errors import OutdatedInterpreter, Unconfinable, Unguarded
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
 from agentbox.guard.runtimes.python import python_script
@@ -182,7 +182,7 @@ def _recognise(options: RunOptions, live: tuple[str, ...], nested: bool) -> Laun
     if nested:
         how.arms = False  # by us, that is
     elif not live and not runtimes.is_guarded(how.runtime, options.runtimes):
-        raise Unconfinable(
+        raise Unguarded(
             f"{options.argv[0]}: no guard runs inside it and no kernel layer is live, so nothing was run",
             "leave --layers guard away, or run a Python or Node program; what that starts in turn needs an exec: rule",
         )

@@ -34,6 +34,21 @@ class TraceInvalid(ReplayError):
     status = 4
 
 
+class NoSteps(ReplayError):
+    """No guard runs inside the command, so it does nothing that a replay could match or answer; nothing was run."""
+
+    code = "no-steps"
+    status = 69
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: replay answers and compares what a guard inside the program tells of, and none runs in this one; "
+            "nothing was run",
+            hint="agentbox show and agentbox verify read its recording; --layers kernel runs it again in a scratch copy"
+            " without network, and compares what it reads and writes, but starts no program for it",
+        )
+
+
 class ScratchUnavailable(ReplayError):
     """This machine cannot give the scratch copy that direct writes need; `reason` names the step that failed."""
 

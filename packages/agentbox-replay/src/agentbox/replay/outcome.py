@@ -37,8 +37,11 @@ class TextOutcome:
         """Say how far it came."""
         self._say(f"replay interrupted after {done} of {total} recorded steps")
 
-    def same(self, total: int, denials: int, recorded_denials: int, status: int) -> None:
+    def same(self, total: int, denials: int, recorded_denials: int, status: int, *, guarded: bool) -> None:
         """Say that all is well."""
+        if not guarded:
+            self._say("replay ok — no file or exit status differs; there was no guard to tell of steps")
+            return
         if denials != recorded_denials:
             self.warn(f"{denials} denials, recorded were {recorded_denials}")
         self._say(f"replay ok — {total}/{total} recorded steps matched")
@@ -64,10 +67,11 @@ class JsonOutcome:
         """Write how far it came."""
         self._write(json.dumps({"result": "interrupted", "matched": done, "steps": total}))
 
-    def same(self, total: int, denials: int, recorded_denials: int, status: int) -> None:
+    def same(self, total: int, denials: int, recorded_denials: int, status: int, *, guarded: bool) -> None:
         """Write that all is well."""
         counts = {"now": denials, "recorded": recorded_denials}
-        self._write(json.dumps({"result": "ok", "matched": total, "steps": total, "denials": counts, "status": status}))
+        facts = {"result": "ok", "matched": total, "steps": total, "denials": counts, "status": status}
+        self._write(json.dumps({**facts, "guarded": guarded}))
 
 
 def to_stderr(text: str) -> None:

@@ -9,7 +9,7 @@ import os
 
 from agentbox.replay import outcome
 from agentbox.replay.describe import escape
-from agentbox.replay.errors import ScratchUnavailable, TraceInvalid
+from agentbox.replay.errors import NoSteps, ScratchUnavailable, TraceInvalid
 from agentbox.replay.recording import Recording
 from agentbox.replay.scratch import Scratch, is_under, plan_covers
 from agentbox.replay.session import ReplaySession
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 def replay(options: ReplayOptions) -> int:
     """Run the command again from its recording; returns the agent's own exit status, or 3 for a divergence.
 
-    Raises `ReplayError` (trace missing or invalid, no scratch copy), `agentbox.policy.PolicyError` and
-    `agentbox.guard.errors.GuardError`; nothing was run then.
+    Raises `ReplayError` (trace missing or invalid, no scratch copy, a command without a guard),
+    `agentbox.policy.PolicyError` and `agentbox.guard.errors.GuardError`; nothing was run then.
     """
     from agentbox.guard import RunOptions, run
+    from agentbox.guard.errors import Unguarded
 
     say = options.say or outcome.say
     cwd = os.path.realpath(options.cwd or os.getcwd())
@@ -56,6 +57,8 @@ def replay(options: ReplayOptions) -> int:
             ),
             stage.session,
         )
+    except Unguarded as error:
+        raise NoSteps(escape(options.argv[0])) from error
     finally:
         stage.close()
 

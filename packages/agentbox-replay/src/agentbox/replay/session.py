@@ -38,11 +38,13 @@ if TYPE_CHECKING:
         def interrupted(self, done: int, total: int) -> None:
             """The user ended it."""
 
-        def same(self, total: int, denials: int, recorded_denials: int, status: int) -> None:
-            """Every step matched."""
+        def same(self, total: int, denials: int, recorded_denials: int, status: int, *, guarded: bool) -> None:
+            """Every step matched; not `guarded`: nobody told of steps."""
 
 
 DIVERGED = 3
+_UNGUARDED = "native"
+"""The runtime of programs without a guard, as a header names it."""
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -72,6 +74,7 @@ class ReplaySession:
         self._redactor = Redactor({})
         self._denials: explain.Denials = {}
         self._denied = 0
+        self._guarded = True
         self._over = False
 
     def start(self, header: dict[str, Any]) -> None:
@@ -96,6 +99,13 @@ class ReplaySession:
             self._outcome.warn(
                 f"the trace was recorded under --observe, which let {count} call{'' if count == 1 else 's'} pass that "
                 "its policy denies; the first of them that is denied now ends the replay"
+            )
+        self._guarded = header.get("runtime") != _UNGUARDED
+        if not self._guarded:
+            self._outcome.warn(
+                f"no guard runs inside {escape(str(header['argv'][0]))}: each file that it reads or writes must be in "
+                "the trace, and what it reads the same, but not all that was recorded has to happen again; "
+                "programs and network are refused"
             )
         for what, count in self._recording.unservable.items():
             self._outcome.warn(f"the trace holds {count} direct {what}, which replay refuses: it never goes live")
@@ -180,7 +190,7 @@ class ReplaySession:
         if found is not None:
             self._outcome.diverged(found)
             return DIVERGED
-        self._outcome.same(len(recording), self._denied, recording.denials, ended.status)
+        self._outcome.same(len(recording), self._denied, recording.denials, ended.status, guarded=self._guarded)
         return ended.status
 
     def _write(self, event: Event) -> None:

@@ -39,6 +39,7 @@ COMMAND = Command(
     description=(
         "Runs COMMAND with the recorded answers: no network, no program started, no file of yours changed.",
         "It must do the same steps; the first one that differs ends the run and is shown (status 3).",
+        "COMMAND is a Python or Node program: others tell of no steps, and are refused but for --layers kernel.",
         "Where there is no agentbox.policy and -p is not given, the policy that the trace holds is used.",
     ),
     options=(
