@@ -42,7 +42,9 @@ def of(entries, op, path):
 
 THREADS = """
 import threading
+barrier = threading.Barrier(4)  # one that ended would leave its ident, and so its lane, to a later one
 def work():
+    barrier.wait()
     for _ in range(50):
         with open("f", "rb") as file: file.read()
 threads = [threading.Thread(target=work) for _ in range(4)]
