@@ -7,6 +7,10 @@ from __future__ import annotations
 import errno
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 MOST_LINKS = 40  # path_resolution(7): the kernel gives up after 40 symbolic links
 
 
@@ -63,3 +67,11 @@ def is_name(text: str) -> bool:
 def within(path: str, trees: tuple[str, ...] | list[str]) -> bool:
     """True if `path` is one of `trees` or lies below one; all resolved."""
     return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)
+
+
+def show_path(path: str, writable: Mapping[str, str]) -> str:
+    """`path` with a private folder's name put in place of its per-run location; `writable` maps name to location."""
+    for name, root in writable.items():
+        if path == root or path.startswith(root + "/"):
+            return "$" + name + path[len(root) :]
+    return path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import os
+import resource
 import sys
 import time
 
@@ -27,7 +28,6 @@ from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
 from agentbox.guard.notes import notes
 from agentbox.guard.record import RecordSession
-from agentbox.guard.services import RunServices
 from agentbox.guard.session import Ended, EndRun
 from agentbox.policy.forms.path import shown
 from agentbox.trace import TraceError
@@ -235,7 +235,6 @@ class Service:
             self._processes,
             self._jobs,
             self._gate,
-            services=lambda pid: RunServices(desk, pid),
             welcome={name: message[name] for name in welcome.WELCOME if name in message},
             start=lambda: run.session.start(header(run)),
             announced=self._announced,
@@ -276,7 +275,6 @@ class Service:
         self.loop.forget(report)
         os.close(report)
         launch.judge(self._child, b"".join(told), name)
-        self._confined.serve_network()
 
     @property
     def _agent(self) -> int:
@@ -418,8 +416,6 @@ def _raise_descriptor_limit() -> None:
     """As many descriptors as allowed: every question of a guard is a connection. The agent, already started, keeps its
     own limit.
     """
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

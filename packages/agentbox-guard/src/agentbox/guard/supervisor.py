@@ -150,11 +150,11 @@ def _accept_outer_run(options: RunOptions, wish: str) -> None:
 
 
 def _confine(ready: Run) -> Confinement:
+    from agentbox.guard import welcome
+    from agentbox.guard.kernel import grounds  # noqa: F401 - both sides of the fork need it
     from agentbox.guard.kernel.confine import Confinement
 
     def context() -> Mapping[str, Any]:
-        from agentbox.guard import welcome
-
         return welcome.members(ready, mode="", ask="", planning=True)
 
     return Confinement(ready.layers, ready.options.policy, context)

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel import syscalls, system
+from agentbox.guard.kernel import ENFORCES, syscalls, system
 from agentbox.guard.kernel._attempt import tried
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
@@ -94,7 +94,7 @@ class Landlock:
     """The row of the table of layers."""
 
     name = "landlock"
-    enforces = frozenset({"exec", "read", "write"})
+    enforces = ENFORCES["landlock"]
 
     def probe(self) -> str:
         """Restrict a forked child and see that it is; "" when that works, else what is missing, in one clause."""

@@ -19,9 +19,7 @@ from agentbox.guard.kernel.memory import Memory
 from agentbox.guard.kernel.notify import Listener
 from agentbox.guard.kernel.process import Askers
 from agentbox.guard.kernel.protect import Protection
-from agentbox.guard.kernel.traps import TRAPS, Box
-from agentbox.guard.kernel.traps.execs import problem
-from agentbox.guard.kernel.traps.refusals import REASON
+from agentbox.guard.kernel.traps import Box, handler
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
 
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.confine import Taken
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.traps._base import Handler
     from agentbox.guard.loop import Loop
 
 SURPRISE = "a thread changed an exec while it was under way"
@@ -50,9 +49,8 @@ class Wall:
     ) -> None:
         machine = os.uname().machine
         self._arch = callnumbers.AUDIT_ARCH[machine]
-        self._handlers = {
-            number: (TRAPS[name], name) for name, number in callnumbers.table(machine).items() if name in TRAPS
-        }
+        self._names = {number: name for name, number in callnumbers.table(machine).items()}
+        self._handlers: dict[int, tuple[Handler, str]] = {}
         self.listener = Listener(taken.listener)
         askers = Askers(taken.fresh_proc)
         netns = "netns" in names
@@ -114,6 +112,8 @@ class Wall:
 
     def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
         """See `decisions._base.Wall`."""
+        from agentbox.guard.kernel.traps.execs import problem
+
         return problem(self.box, pid, file, argv)
 
     def inside(self, op: str, address: str, port: int, pid: int) -> tuple[bool, Denial | None, str] | None:
@@ -158,14 +158,27 @@ class Wall:
     def _answer(self, call: Call) -> None:
         found = self._handlers.get(call.number) if call.arch == self._arch else None
         if found is None:
-            self._foreign(call)
-            return
-        handler, name = found
+            found = self._first(call)
+            if found is None:
+                self._foreign(call)
+                return
+        answer, name = found
         self._loop.lazy = True  # what must be written before an answer is flushed by its handler
-        handler(self.box, call, name)
+        answer(self.box, call, name)
+
+    def _first(self, call: Call) -> tuple[Handler, str] | None:
+        """Who answers the first call of its number in this run; None for what no trap is there for."""
+        name = self._names.get(call.number) if call.arch == self._arch else None
+        answer = handler(name) if name else None
+        if name is None or answer is None:
+            return None
+        found = self._handlers[call.number] = answer, name
+        return found
 
     def _foreign(self, call: Call) -> None:
         """A call of another architecture or numbering (i386, x32): its numbers mean other calls."""
+        from agentbox.guard.kernel.traps.refusals import REASON
+
         pid = self.box.ids(call).process
         name = f"call {call.number:#x} of architecture {call.arch:#x}"
         self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, REASON))

@@ -12,7 +12,7 @@ import errno
 import os
 import struct
 
-from agentbox.guard.decisions import DECIDERS
+from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import rows, syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
@@ -208,7 +208,7 @@ def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> Non
 
 def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
     pid = box.ids(call).process
-    verdict = DECIDERS[op].decide(op, {"path": path}, pid, box.desk)
+    verdict = decider(op).decide(op, {"path": path}, pid, box.desk)
     if verdict.denial is not None:
         if box.scribe.deny(pid, op, verdict.args, verdict.denial):
             raise refused()
@@ -226,7 +226,7 @@ def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
     port = int.from_bytes(address[2:4], "big")
     args = {"family": _INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
     pid = box.ids(call).process
-    verdict = DECIDERS[op].decide(op, args, pid, box.desk)
+    verdict = decider(op).decide(op, args, pid, box.desk)
     if verdict.denial is not None:
         if box.scribe.deny(pid, op, verdict.args, verdict.denial):
             raise refused()
