@@ -16,7 +16,6 @@ from agentbox.guard.decisions import DECIDERS, Verdict, decider, denial_text
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.paths import is_name, show_path, within
 from agentbox.guard.session import Denial, Event
-from agentbox.guard.states import LARGEST
 from agentbox.policy.forms.path import path_decide
 
 TYPE_CHECKING = False
@@ -187,6 +186,8 @@ class Dispatcher:
         path = event.private["_path"]
         if not self._is_readable(path):
             return False
+        from agentbox.guard.states import LARGEST
+
         try:
             path = f"/proc/{event.pid}/root{path}"
             info = os.lstat(path)

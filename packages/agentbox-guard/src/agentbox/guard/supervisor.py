@@ -21,9 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from agentbox.guard.kernel.confine import Confinement
+    from agentbox.guard.kernel.grounds import Grounds
     from agentbox.guard.options import RunOptions
     from agentbox.guard.runtimes._base import Launch
     from agentbox.guard.session import Session
@@ -40,8 +40,8 @@ class Run:
     """
 
     __slots__ = (
-        "confinement", "environ", "hash_seed", "how", "layers", "nested", "options", "rundir", "session", "signals",
-        "started", "variables",
+        "confinement", "environ", "grounds", "hash_seed", "how", "layers", "nested", "options", "rundir", "session",
+        "signals", "started", "variables",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class Run:
         self.environ = environment.build(options.policy, base, rundir.private, self.variables)
         self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
         self.confinement: Confinement | None = None
+        self.grounds: Grounds | None = None
         self.session: Session
         self.signals: Signals
         self.started = time.monotonic()
@@ -151,13 +152,11 @@ def _accept_outer_run(options: RunOptions, wish: str) -> None:
 
 def _confine(ready: Run) -> Confinement:
     from agentbox.guard import welcome
-    from agentbox.guard.kernel import grounds  # noqa: F401 - both sides of the fork need it
     from agentbox.guard.kernel.confine import Confinement
+    from agentbox.guard.kernel.grounds import Grounds
 
-    def context() -> Mapping[str, Any]:
-        return welcome.members(ready, mode="", ask="", planning=True)
-
-    return Confinement(ready.layers, ready.options.policy, context)
+    ready.grounds = Grounds(ready.options, ready.how, ready.environ.get("PATH", ""), ready.layers)
+    return Confinement(ready.layers, ready.options.policy, lambda: welcome.planned_from(ready))
 
 
 def _base(options: RunOptions) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ The lists are fixed and short; a file that is not needed to start or to behave a
 from __future__ import annotations
 
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,17 +50,12 @@ GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
 """The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
 
 
-def members(
-    run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = (), planning: bool = False
-) -> dict[str, Any]:
-    """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what those are planned
-    from (`kernel.grounds.widen`).
-
-    While `planning` paths are not resolved: a layer opens them itself, and the agent's start waits for it.
+def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) -> dict[str, Any]:
+    """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what their traps judge
+    by (`kernel.grounds.widen`).
     """
     from agentbox.policy import never_passed_names
 
-    there = list if planning else _existing
     options, how = run.options, run.how
     message: dict[str, Any] = {
         "mode": mode,
@@ -67,23 +63,36 @@ def members(
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*there(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
+        "readable": [*_existing(SYSTEM_FILES), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
-        "sealed": [*_sealed(options), *extra_sealed, *([] if planning else _interpreter(how))],
+        "sealed": [*_sealed(options), *extra_sealed, *_interpreter(how)],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
         "never": never_passed_names(),
     }
-    if not run.layers:
+    if run.grounds is None:
         from agentbox.guard.kernel.protect import Protection
 
         message["protected"] = Protection(options.policy, tuple(run.rundir.private.values())).tuples()
     else:
-        from agentbox.guard.kernel import grounds
-
-        grounds.widen(message, options, how, run.environ.get("PATH", ""), run.layers)
+        run.grounds.widen(message)
     return message
+
+
+def planned_from(run: Run) -> dict[str, Any]:
+    """What the layers of a run are planned from. Paths are not resolved: a layer opens them itself, and the agent's
+    start waits for it.
+    """
+    context: dict[str, Any] = {
+        "readable": [*SYSTEM_FILES, *_own_files(run.how)],
+        "listable": [],
+        "writable": run.rundir.private,
+        "sealed": _sealed(run.options),
+    }
+    if run.grounds is not None:
+        run.grounds.widen(context)
+    return context
 
 
 WELCOME = (
@@ -163,6 +172,25 @@ def _engine() -> str:
     return os.path.realpath(path.__file__)
 
 
+def _own_files(how: Launch) -> list[str]:
+    return [*([how.script] if how.script else []), *how.readable]
+
+
 def _existing(paths: Iterable[str]) -> list[str]:
     """The resolved forms of those that are there, each once."""
-    return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:  # most of a list share a few, and resolving one takes as long as ten of these looks
+            folders[folder] = os.path.realpath(folder or "/").rstrip("/")
+        place = f"{folders[folder]}/{name}"
+        try:
+            is_link = stat.S_ISLNK(os.lstat(place).st_mode)
+        except OSError:
+            continue
+        if not is_link:
+            found[place] = None
+        elif os.path.exists(place):
+            found[os.path.realpath(place)] = None
+    return list(found)

@@ -133,11 +133,11 @@ class Confinement:
         _send_sockets(self.hand_over.inner, sockets)
         fresh: list[bool] = []
 
-        def in_init() -> None:
-            fresh.append(netns.fresh_proc())
-            self._fork_starter()
-
-        init.run(lambda: self._last_steps(start, fresh[0]), in_init=in_init)
+        init.run(
+            lambda: self._last_steps(start, fresh[0]),
+            in_init=lambda: fresh.append(netns.fresh_proc()),
+            beside=self._fork_starter,
+        )
 
     def _last_steps(self, start: Callable[[], Never], fresh: bool) -> Never:
         if "netns" not in self._plans:

@@ -20,6 +20,7 @@ from agentbox.guard.kernel.notify import Listener
 from agentbox.guard.kernel.process import Askers
 from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.kernel.traps import Box, handler
+from agentbox.guard.kernel.traps._base import NEVER
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
 
@@ -177,11 +178,9 @@ class Wall:
 
     def _foreign(self, call: Call) -> None:
         """A call of another architecture or numbering (i386, x32): its numbers mean other calls."""
-        from agentbox.guard.kernel.traps.refusals import REASON
-
         pid = self.box.ids(call).process
         name = f"call {call.number:#x} of architecture {call.arch:#x}"
-        self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, REASON))
+        self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, NEVER))
         self.listener.fail(call, errno.ENOSYS)
 
     def _is_surprise(self, call: Call) -> bool:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Handler = Callable[["Box", Call, str], None]
     """Takes the box, the waiting call and the call's name."""
 
+NEVER = "no program of the run may do this, whatever the rules say"
+"""The reason of a refusal that no rule can lift."""
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 0x100, 0x1000  # <linux/fcntl.h>, Linux 2.6.16 and 2.6.39
 
 

@@ -13,10 +13,9 @@ import os
 import struct
 
 from agentbox.guard.decisions import decider
-from agentbox.guard.kernel import rows, syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
-from agentbox.guard.kernel.traps._base import Box, number, refused
-from agentbox.guard.kernel.traps.refusals import REASON
+from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -60,7 +59,7 @@ def sort_of(fd: int) -> tuple[int, int]:
     """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
     twin = socket.socket(fileno=os.dup(fd))
     try:
-        return int(twin.family), int(twin.type) & rows.SOCK_KIND
+        return int(twin.family), int(twin.type)
     finally:
         twin.close()
 
@@ -129,8 +128,9 @@ def _connect(box: Box, call: Call, name: str) -> None:
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
-    box.network()
     family, kind = sort_of(fd)
+    if family in _INTERNET:
+        box.network()
     if family == _UNIX and family_of(address) == _UNIX:
         _connect_local(box, call, fd, address)
     elif family in _INTERNET and box.broker is not None:
@@ -321,7 +321,7 @@ def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
     if not _is_outside(box, fd):
         return
     shown = f"{name} of a connection that was made outside"
-    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, REASON))
+    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, NEVER))
     box.scribe.flush()
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
