@@ -7,14 +7,16 @@ boots.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from agentbox.guard import environ as environment
 from agentbox.guard import kernel, launch, roots, runtimes
 from agentbox.guard.errors import OutdatedInterpreter, Unconfinable
+from agentbox.guard.paths import within
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
-from agentbox.guard.runtimes.python import python_script
+from agentbox.guard.runtimes.python import homes, python_script
 from agentbox.guard.signals import Signals
 
 TYPE_CHECKING = False
@@ -89,6 +91,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         live = tuple(name for name in live if name != "landlock")  # which could only refuse
     how = _recognise(options, live, nested)
     _fill_standard_descriptors()
+    _pin_imports(options)
     rundir = RunDir.make(_base(options))
     signals = None
     try:
@@ -223,6 +226,34 @@ def _make_write_folders(ready: Run, session: Session | None) -> Session | None:
     for folder in others:
         options.note(f"note: {roots.advice(folder)}")
     return session
+
+
+def _pin_imports(options: RunOptions) -> None:
+    """From here on nothing is imported from where the agent may write: much is loaded when it is first needed, and a
+    module of the agent's making would run here, outside of every layer.
+
+    What stays is sealed wherever it lies: our own code, and our interpreter's trees (`welcome`).
+    """
+    roots = [rule.form["root"] for rule in options.policy.rules_of(("write",))]
+
+    def is_open(entry: str) -> bool:
+        place = os.path.realpath(os.path.join(options.cwd, entry))
+        return any(within(place, [root]) or within(root, [place]) for root in roots)
+
+    if sys.pycache_prefix and is_open(sys.pycache_prefix):
+        sys.pycache_prefix = None
+    opened = [entry for entry in sys.path if is_open(entry)]
+    if not opened:
+        return
+    import agentbox
+
+    agentbox.__path__ = [*agentbox.__path__]  # that of a namespace is looked for anew when sys.path changes
+    own = homes(sys.executable) if sys.executable else []
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if entry not in opened or within(os.path.realpath(os.path.join(options.cwd, entry)), own)
+    ]
 
 
 def _listen(path: str) -> _socket.socket:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "readable": [*_existing(SYSTEM_FILES), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
-        "sealed": [*_sealed(options), *extra_sealed, *_interpreter(how)],
+        "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
         "never": never_passed_names(),
@@ -156,13 +157,16 @@ _MOST_LINKS = 40
 """path_resolution(7): what has more leads nowhere."""
 
 
-def _interpreter(how: Launch) -> list[str]:
-    """What a Python run must not change of its own interpreter; the guard seals it as well, but not for SDK calls."""
-    if how.runtime != "python":
-        return []
+def _interpreters(options: RunOptions, how: Launch) -> list[str]:
+    """What a run must not change of its own interpreter, which the guard seals as well, but not for SDK calls, and of
+    ours, which loads code while the agent runs, and at the next run before there is any policy.
+    """
     from agentbox.guard.runtimes import python
 
-    return python.homes(how.file)
+    files = [how.file] if how.runtime == "python" else []
+    if sys.executable and options.policy.rules_of(("write",)):
+        files.append(sys.executable)
+    return list(dict.fromkeys(home for file in dict.fromkeys(files) for home in python.homes(file)))
 
 
 def _engine() -> str:
