@@ -235,6 +235,8 @@ def _pin_imports(options: RunOptions) -> None:
     What stays is sealed wherever it lies: our own code, and our interpreter's trees (`welcome`).
     """
     roots = [rule.form["root"] for rule in options.policy.rules_of(("write",))]
+    if not roots:
+        return
 
     def is_open(entry: str) -> bool:
         place = os.path.realpath(os.path.join(options.cwd, entry))

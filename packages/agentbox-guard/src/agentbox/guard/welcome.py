@@ -7,8 +7,9 @@ The lists are fixed and short; a file that is not needed to start or to behave a
 from __future__ import annotations
 
 import os
-import stat
 import sys
+
+from agentbox.guard.paths import existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*_existing(SYSTEM_FILES), *_own_files(how)],
+        "readable": [*existing(SYSTEM_FILES), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
         "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
@@ -178,23 +179,3 @@ def _engine() -> str:
 
 def _own_files(how: Launch) -> list[str]:
     return [*([how.script] if how.script else []), *how.readable]
-
-
-def _existing(paths: Iterable[str]) -> list[str]:
-    """The resolved forms of those that are there, each once."""
-    folders: dict[str, str] = {}
-    found: dict[str, None] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        if folder not in folders:  # most of a list share a few, and resolving one takes as long as ten of these looks
-            folders[folder] = os.path.realpath(folder or "/").rstrip("/")
-        place = f"{folders[folder]}/{name}"
-        try:
-            is_link = stat.S_ISLNK(os.lstat(place).st_mode)
-        except OSError:
-            continue
-        if not is_link:
-            found[place] = None
-        elif os.path.exists(place):
-            found[os.path.realpath(place)] = None
-    return list(found)

@@ -9,6 +9,7 @@ import os
 
 from agentbox.guard import welcome
 from agentbox.guard.kernel import system
+from agentbox.guard.paths import existing
 from agentbox.policy.address import is_special_address
 
 TYPE_CHECKING = False
@@ -45,7 +46,7 @@ class Grounds:
             "code": code,
             "listable": [*(os.path.dirname(root) for root in code), *_on_the_path(installed)],
             "installed": list(installed),
-            "system": [*dict.fromkeys([*there, *(os.path.realpath(path) for path in there)]), *installed, *code],
+            "system": [*dict.fromkeys([*there, *existing(there)]), *installed, *code],
             "scratch": options.scratch is not None,
             "contained": "seccomp" in names,
             "loopback_ruled": loopback_ruled(policy),
