@@ -36,8 +36,8 @@ def run(
 ) -> Never:
     """In L, of one thread, after `netns.enter`: start the agent in the new process namespace and follow it to its end.
 
-    P1 calls `in_init` before it starts A, and `beside` after, when it has no capability left and A is on its way. A has
-    the signal mask and the descriptors that L had, and calls `start`, which executes the program or ends the process. L
+    P1 calls `in_init` before it gives up its capabilities and starts A, and `beside` when A is on its way. A has the
+    signal mask and the descriptors that L had, and calls `start`, which executes the program or ends the process. L
     ends as A ended, with its status or by its signal, when nothing of the namespace is left; it stops when A is stopped
     as a job is. The three share session and process group. Raises `OSError` when P1 cannot be made.
     """
@@ -94,6 +94,7 @@ def _reap(
     if not os.read(sealed, 1) or _is_deserted(writer):
         os._exit(_GONE)
     in_init()
+    drop_capabilities()  # before A is made, and of what is forked from here: each alone would take as long
     ready, go = os.pipe()
     agent = os.fork()
     if agent == 0:
@@ -109,7 +110,6 @@ def _reap(
         finally:
             os._exit(_GONE)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    drop_capabilities()
     os.write(go, b"\0")
     beside()
     _keep_only(writer)
