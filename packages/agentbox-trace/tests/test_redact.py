@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentbox.trace import Redactor, TraceWriter, describe_body, load_body, read, same_redacted, verify
+from agentbox.trace.redact import _MEMBER, _RULES
 from agentbox.trace.secretnames import is_secret_member, is_secret_variable
 
 SECRET = 'gh/p+AbC dEf"12é3'
@@ -200,6 +201,35 @@ def test_total(pieces: list[str]) -> None:
     clean = redactor.text(text)
     assert SECRET not in clean
     assert redactor.data(text.encode()) == clean.encode()
+
+
+SECRETIVE = [
+    "Authorization: Bearer abc", "auth\u0131rization", "Set-Coo\u212aie: a=b", "\u017fet-cookie: a", "--token abc",
+    "-p x", '(--api-key x"', "a-b c", 'name="token"\r\n\r\nabc', "https://a:bcd@host/", "?key=abc", "token=abc", " ",
+    "\t", "\n", "x", "-", ":", "=", "«redacted:",
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(pieces=st.lists(st.sampled_from(SECRETIVE), max_size=8))
+def test_a_pattern_is_left_out_only_where_it_cannot_match(pieces: list[str]) -> None:
+    """What is quickly seen of a text before a pattern is compiled is true of every text that the pattern matches."""
+    text = "".join(pieces)
+    for may_match, rule, _ in _RULES:
+        assert may_match(text) or not re.search(rule, text), rule
+    if re.search(_MEMBER, text):
+        assert '"' in text and ":" in text
+
+
+def test_common_headers_need_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts of a run's first entry: words that are stems of secret names, in places where nothing follows them."""
+    monkeypatch.setattr(Redactor, "_pattern", lambda self, source: pytest.fail(source))
+    header = {
+        "argv": ["/usr/bin/python3", "-c", "pass"],
+        "policy": "read: ./my-data/keys.txt\nenv: OPENAI_API_KEY\nnet: api.openai.com:443\nexec: git status\n",
+        "env": ["HOME", "GITHUB_TOKEN", "PATH"],
+    }
+    assert redactor.doc(header) == header
 
 
 def test_binary_bodies() -> None:

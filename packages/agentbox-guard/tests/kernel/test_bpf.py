@@ -1,12 +1,13 @@
 """The filter, run by an interpreter of classic BPF: what each call of each machine is answered with."""
 
 import errno
+import importlib
 import struct
 
 import pytest
 
 from agentbox.guard.kernel import bpf, callnumbers, rows
-from agentbox.guard.kernel.traps import TRAPS
+from agentbox.guard.kernel.traps import FAMILIES, handler, refusals
 
 MACHINES = callnumbers.MACHINES
 KILL = 0
@@ -133,7 +134,18 @@ def test_every_call_that_is_handed_over_has_a_trap():
     for spaces in (True, False):
         for row in rows.rows(pidns=spaces, ipcns=spaces):
             assert row.call in callnumbers.NUMBERS
-            assert row.action != bpf.NOTIFY or row.call in TRAPS, row.call
+            assert row.action != bpf.NOTIFY or handler(row.call), row.call
+
+
+def test_the_table_of_traps_names_each_call_of_each_family_once():
+    """A family is loaded by what the table says of it, so that a call missing there would be refused for good."""
+    named = [call for calls in FAMILIES.values() for call in calls]
+    assert sorted(named) == sorted(set(named))
+    for family, calls in FAMILIES.items():
+        module = importlib.import_module(f"agentbox.guard.kernel.traps.{family}")
+        assert set(module.CALLS) == set(calls), family
+    assert not set(refusals.CALLS) & set(named)
+    assert handler("read") is None
 
 
 def test_a_program_that_the_kernel_would_not_take_is_an_error():

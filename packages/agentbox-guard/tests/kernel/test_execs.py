@@ -218,12 +218,12 @@ for name in sys.argv[1:]:
 
 
 def test_nobody_reads_the_environment_of_another_process(box, monkeypatch):
-    """Under `read: /` either: the run's first process and its starter have the caller's. What tells numbers is open."""
+    """Under `read: /` either: the run's first process (1) and its starter (3) have the caller's. Numbers are open."""
     monkeypatch.setenv("SECRET", "x")
     python = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     command = [shutil.which("env"), python, "-I", "-S", "-c", READS]
     other = subprocess.Popen(["sleep", "60"])
-    names = [f"/proc/{pid}/{leaf}" for pid in (1, 2, other.pid) for leaf in ("environ", "task/1/environ", "maps")]
+    names = [f"/proc/{pid}/{leaf}" for pid in (1, 3, other.pid) for leaf in ("environ", "task/1/environ", "maps")]
     names += ["/proc/1/stat", "/proc/self/environ", f"/proc/{other.pid}/environ"]
     plain = subprocess.run([*command, *names], capture_output=True, text=True).stdout.splitlines()
     other.kill()

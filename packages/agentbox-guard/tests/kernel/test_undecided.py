@@ -47,7 +47,7 @@ def test_a_handler_that_fails_refuses_its_call(error):
         raise error
 
     wall = Wall.__new__(Wall)
-    wall._arch, wall._handlers = 1, {7: (handler, "openat")}
+    wall._arch, wall._handlers, wall._names = 1, {7: (handler, "openat")}, {7: "openat"}
     wall._loop = SimpleNamespace(connected=False, lazy=False)
     wall.lineage = SimpleNamespace(waiting=False)
     wall.box = SimpleNamespace(
@@ -69,7 +69,7 @@ def test_what_cannot_be_recorded_still_ends_the_run():
         raise TraceError("full", code="full")
 
     wall = Wall.__new__(Wall)
-    wall._arch, wall._handlers = 1, {7: (handler, "openat")}
+    wall._arch, wall._handlers, wall._names = 1, {7: (handler, "openat")}, {7: "openat"}
     wall._loop = SimpleNamespace(connected=False, lazy=False)
     wall.lineage = SimpleNamespace(waiting=False)
     wall.box = None

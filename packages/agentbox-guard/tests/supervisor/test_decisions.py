@@ -10,7 +10,7 @@ import pytest
 
 import agentbox.guard.python
 from agentbox.guard import procfs
-from agentbox.guard.decisions import DECIDERS, Desk
+from agentbox.guard.decisions import Desk, decider
 from agentbox.guard.family import Family
 from agentbox.guard.hashes import Hashes
 from agentbox.guard.names import Names, literal
@@ -42,9 +42,9 @@ def desk(tmp_path):
 
 
 def decide(desk, op, **args):
-    verdict = DECIDERS[op].decide(op, args, os.getpid(), desk)
+    verdict = decider(op).decide(op, args, os.getpid(), desk)
     if verdict.slow and verdict.denial is None and not verdict.missing:
-        DECIDERS[op].complete(verdict, os.getpid(), desk)
+        decider(op).complete(verdict, os.getpid(), desk)
     return verdict
 
 
@@ -216,9 +216,9 @@ def test_signals_stay_in_the_family(desk):
         os._exit(0)
     try:
         it.family = Family(mine)
-        assert DECIDERS["proc.signal"].decide("proc.signal", {"target": mine, "signal": 15}, mine, it).denial is None
+        assert decider("proc.signal").decide("proc.signal", {"target": mine, "signal": 15}, mine, it).denial is None
         for target in (os.getpid(), os.getppid(), 1, 0, -1, -os.getpgrp()):
-            denied = DECIDERS["proc.signal"].decide("proc.signal", {"target": target, "signal": 0}, mine, it)
+            denied = decider("proc.signal").decide("proc.signal", {"target": target, "signal": 0}, mine, it)
             assert denied.denial is not None and denied.code == 1, target
     finally:
         os.kill(mine, 9)

@@ -45,6 +45,50 @@ def test_the_channel_cannot_be_replaced(sandbox, tmp_path):
     assert plain.stdout.split() == ["done"] * 4, plain.stderr
 
 
+PLANT = """
+import os
+for name in ("shutil", "traceback", "hashlib", "hmac", "json"):
+    with open(name + ".py", "w") as file:
+        file.write("import os\\nos.close(os.open('../ran', os.O_CREAT | os.O_WRONLY))\\n")
+open(os.environ.get("TMPDIR", ".") + "/left", "w").close()  # to remove which agentbox loads more
+"""
+
+
+@pytest.mark.parametrize("safe", [[], ["-P"]])
+def test_no_module_of_the_agents_making_runs_outside(tmp_path, safe):
+    """Much is loaded at need, and the working folder or PYTHONPATH may come before where it is; a plain Python runs
+    what lies there.
+    """
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    (folder / "agentbox.policy").write_text("write: .\n")
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    if safe:
+        environ["PYTHONPATH"] = f".:{environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, *safe, "-m", "agentbox.cli", "run", "--", sys.executable, "-c", PLANT]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "shutil.py").exists() and not (tmp_path / "ran").exists()
+    subprocess.run([sys.executable, *safe, "-c", "import shutil"], cwd=folder, env=environ, check=True)
+    assert (tmp_path / "ran").exists()
+
+
+def test_the_interpreter_of_the_supervisor_is_sealed(sandbox):
+    """Also from a program that is no Python: what is put there would run at the next start, before any policy."""
+    place = os.path.dirname(os.path.dirname(subprocess.__file__)) + "/zz_agentbox_test"
+    try:
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+        os.remove(place)
+    except OSError:
+        pytest.skip("this user cannot write there either")
+    if len(kernel.choose("auto", tuple(kernel.LAYERS))) < len(kernel.LAYERS):
+        pytest.skip("kernel layers: not all can be had")
+    argv = ["/bin/sh", "-c", f"echo x > beside; echo x > {place}"]
+    done = sandbox.end(sandbox.start("", "write: /\n", argv=argv, fake=False, layers="auto"))
+    assert done.status != 0 and not os.path.exists(place), done.err
+    assert (sandbox.folder / "beside").exists()
+
+
 PTH = """
 import os, subprocess, sys
 import agentbox.client as box

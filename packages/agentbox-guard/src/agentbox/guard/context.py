@@ -7,6 +7,8 @@ those.
 
 from __future__ import annotations
 
+from agentbox.guard.paths import show_path
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,11 +166,3 @@ class EffectContext:
     def show(self, path: str) -> str:
         """The path as the trace writes it: the run's private folders become `$TMPDIR/...` and `$HOME/...`."""
         return show_path(path, self.writable)
-
-
-def show_path(path: str, writable: Mapping[str, str]) -> str:
-    """`path` with a private folder's name put in place of its per-run location; `writable` maps name to location."""
-    for name, root in writable.items():
-        if path == root or path.startswith(root + "/"):
-            return "$" + name + path[len(root) :]
-    return path

@@ -1,7 +1,7 @@
 """What each line of the channel means: processes that start, acts that are announced, questions that are decided, SDK
 calls that are made.
 
-It runs on the loop thread and is the only caller of the session. Slow work goes to threads and comes back here to be
+It runs on the loop thread; only it and `calls` call the session. Slow work goes to threads and comes back here to be
 recorded and answered.
 """
 
@@ -12,12 +12,10 @@ import os
 import stat
 
 from agentbox.guard import arguments, channel
-from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage, show_path
-from agentbox.guard.decisions import DECIDERS, Verdict, denial_text
+from agentbox.guard.decisions import DECIDERS, Verdict, decider, denial_text
 from agentbox.guard.errors import ProtocolError
-from agentbox.guard.paths import is_name, within
+from agentbox.guard.paths import is_name, show_path, within
 from agentbox.guard.session import Denial, Event
-from agentbox.guard.states import LARGEST
 from agentbox.policy.forms.path import path_decide
 
 TYPE_CHECKING = False
@@ -25,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from agentbox.guard.calls import Calls
     from agentbox.guard.connections import Connection, Process, Processes
     from agentbox.guard.decisions import Desk
-    from agentbox.guard.decisions._base import Decider
-    from agentbox.guard.effects._base import Effect
     from agentbox.guard.gate import Gate
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.announced import Announced
-    from agentbox.guard.services import RunServices
     from agentbox.guard.session import Session
 
     Read = tuple[str, int, int | None, str]
@@ -42,7 +38,6 @@ _MOST_KNOWN = 4096
 _MADE_UP = ("/dev", "/proc", "/sys")
 _PATHS = ("path", "to", "file", "cwd")
 _NAMED = {"path"}
-_LONGEST, _MOST_WORDS = 4096, 64
 _PLAIN_WELCOME = channel.welcome("sdk", {})
 
 
@@ -57,7 +52,6 @@ class Dispatcher:
         jobs: Jobs,
         gate: Gate,
         *,
-        services: Callable[[int], RunServices],
         welcome: dict[str, Any],
         start: Callable[[], None],
         announced: Announced | None = None,
@@ -68,7 +62,7 @@ class Dispatcher:
         self._processes = processes
         self._jobs = jobs
         self._gate = gate
-        self._services = services
+        self._calls: Calls | None = None
         self._observing = session.mode == "observe"
         self._welcome = channel.welcome("guard", welcome)
         self._start: Callable[[], None] | None = start
@@ -124,13 +118,21 @@ class Dispatcher:
         self.begin()
         event = self._event(connection, line)
         if line["t"] == "call":
-            self._call(connection, line["id"], event)
+            self._sdk_calls().call(connection, line["id"], event)
         elif event.op in DECIDERS:
-            self._ask(connection, line["id"], event, DECIDERS[event.op])
+            self._ask(connection, line["id"], event)
         elif event.op in channel.ANNOUNCED:
             self._ask_file(connection, line["id"], event)
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
+
+    def _sdk_calls(self) -> Calls:
+        """Made at the first SDK call: many agents make none, and every run's start would wait for the code."""
+        if self._calls is None:
+            from agentbox.guard.calls import Calls
+
+            self._calls = Calls(self._session, self._desk, self._jobs, self._gate, self.answer)
+        return self._calls
 
     def _observe(self, event: Event, *, asked: bool = False) -> None:
         """Record an act, and note it for the kernel's own notice of the same.
@@ -181,6 +183,8 @@ class Dispatcher:
         path = event.private["_path"]
         if not self._is_readable(path):
             return False
+        from agentbox.guard.states import LARGEST
+
         try:
             path = f"/proc/{event.pid}/root{path}"
             info = os.lstat(path)
@@ -247,7 +251,7 @@ class Dispatcher:
         args = line["args"]
         private = {"_path": args.get("path")}
         if line["t"] != "call" and not (line["t"] == "ask" and line["op"] in DECIDERS):
-            args = _shown(args, self._desk.private)
+            args = shown(args, self._desk.private)
         lane = process.lane(line["thread"], line.get("task"))
         event = Event(line["op"], args, lane=lane, pid=process.pid, site=line.get("site", ""))
         event.private = private
@@ -268,8 +272,9 @@ class Dispatcher:
     def _stop_asking(self, connection: Connection, number: int) -> Callable[[str], None]:
         return lambda text: self.answer(connection, channel.refused(number, text, errno.EPERM))
 
-    def _ask(self, connection: Connection, number: int, event: Event, decider: Decider) -> None:
-        verdict = decider.decide(event.op, event.args, connection.pid, self._desk)
+    def _ask(self, connection: Connection, number: int, event: Event) -> None:
+        found = decider(event.op)
+        verdict = found.decide(event.op, event.args, connection.pid, self._desk)
         event.args = verdict.args
         if verdict.missing or (verdict.quiet and verdict.denial is None):
             self._conclude(connection, number, event, verdict)
@@ -277,7 +282,7 @@ class Dispatcher:
         if verdict.denial is not None and not self._observing:
             self._conclude(connection, number, event, verdict)
             return
-        answer = self._session.consult(_public(event))
+        answer = self._session.consult(public_form(event))
         if answer is not None:
             self.answer(connection, channel.encode({"t": "verdict", "id": number, **answer}))
             return
@@ -289,7 +294,7 @@ class Dispatcher:
 
         def go() -> None:
             if verdict.slow:
-                self._jobs.run(lambda: decider.complete(verdict, connection.pid, self._desk), conclude)
+                self._jobs.run(lambda: found.complete(verdict, connection.pid, self._desk), conclude)
             else:
                 conclude()
 
@@ -304,130 +309,19 @@ class Dispatcher:
             return
         denial = verdict.denial
         if denial is not None:
-            self._deny(_public(event), denial)
+            self._deny(public_form(event), denial)
             if denial.enforced:
                 text = denial_text(event.op, denial, self._desk.policy.name)
                 self.answer(connection, channel.refused(number, text, verdict.code))
                 return
         elif verdict.later and self._announced is not None:
-            self._announced.defer(_public(event))
+            self._announced.defer(public_form(event))
         elif not verdict.quiet:
-            self._observe(_public(event))
+            self._observe(public_form(event))
         self.answer(connection, channel.allowed(number, verdict.value))
 
-    # --- SDK calls ---
 
-    def _call(self, connection: Connection, number: int, event: Event) -> None:
-        from agentbox.guard.effects import EFFECTS
-
-        effect = EFFECTS.get(event.op)
-
-        def answer(result: dict[str, Any]) -> None:
-            self.answer(connection, channel.result(number, result))
-
-        if effect is None:
-            answer(_error("usage", f"{event.op[:60]}: no such call"))
-            return
-        context = EffectContext(
-            self._desk.policy,
-            self._services(connection.pid),
-            cwd=working_directory(connection.pid, self._desk.cwd),
-            environ=self._desk.environ,
-            writable=self._desk.private,
-            observing=self._observing,
-            pid=connection.pid,
-        )
-        try:
-            args = effect.normalise(event.args, context)
-        except EffectUsage as error:
-            answer(_error("usage", str(error)))
-            return
-        except EffectDenied as error:
-            event.args = _shown(_bounded(event.args), self._desk.private)
-            self._session.deny(event, error.denial)
-            answer(self._denied(event.op, error.denial))
-            return
-        except OSError as error:
-            filename = error.filename if type(error.filename) is str else None
-            answer(_error("os", error.strerror or str(error), errno=error.errno or errno.EIO, filename=filename))
-            return
-        event.args = args
-        for denial in context.denials:
-            self._session.deny(_public(event), denial)
-        context.denials.clear()
-        if effect.mutates and not str(args.get("path", "")).startswith("$"):
-            self._gate.before(
-                event,
-                lambda: self._perform(answer, event, effect, context),
-                lambda text: answer(_error("checkpoint", text)),
-            )
-        else:
-            self._perform(answer, event, effect, context)
-
-    def _perform(
-        self, answer: Callable[[dict[str, Any]], None], event: Event, effect: Effect, context: EffectContext
-    ) -> None:
-        args = event.args
-        public = _public(event)
-        served = self._session.begin(public, effect)
-        if served is not None:
-            self._repeat_denials(public, served)
-            answer(served)
-            return
-
-        def done(outcome: Any) -> None:
-            result = self._outcome(event.op, outcome, context)
-            self._repeat_denials(public, result)
-            self._session.complete(public, effect, result)
-            answer(result)
-
-        def work() -> Any:
-            return effect.perform(args, context)
-
-        if effect.slow:
-            self._jobs.run(work, done)
-            return
-        try:
-            outcome: Any = work()
-        except EffectDenied as error:
-            outcome = error
-        done(outcome)
-
-    def _outcome(self, op: str, outcome: Any, context: EffectContext) -> dict[str, Any]:
-        """The result of an effect. What was refused midway (a redirect) is in `denied`, so that a replay can tell of it
-        as well.
-        """
-        denials = [*context.denials]
-        if isinstance(outcome, EffectDenied):
-            denials.append(outcome.denial)
-            outcome = self._denied(op, outcome.denial)
-        elif isinstance(outcome, Exception):
-            raise outcome
-        result: dict[str, Any] = dict(outcome)
-        if denials:
-            result["denied"] = [{name: getattr(denial, name) for name in Denial.__slots__} for denial in denials]
-        return result
-
-    def _denied(self, op: str, denial: Denial) -> dict[str, Any]:
-        text = denial_text(op, denial, self._desk.policy.name)
-        return _error("denied", text, errno=errno.EACCES, target=denial.target, rule=denial.rule, fix=denial.fix)
-
-    def _repeat_denials(self, event: Event, result: dict[str, Any]) -> None:
-        for facts in result.get("denied", ()):
-            denial = Denial(facts["key"], facts["target"], facts["reason"], rule=facts["rule"], fix=facts["fix"])
-            denial.enforced = facts["enforced"]
-            self._session.deny(event, denial)
-
-
-def working_directory(pid: int, default: str) -> str:
-    """Where a process is now, as the kernel says; what it says itself is not asked."""
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return default
-
-
-def _shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
+def shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
     """Args as they are recorded: the private folders, which are elsewhere in every run, by their names."""
     for name in _PATHS:
         if type(args.get(name)) is str:
@@ -435,24 +329,7 @@ def _shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
     return args
 
 
-def _error(kind: str, text: str, **more: int | str | None) -> dict[str, Any]:
-    return {"error": {"type": kind, "text": text, **more}}
-
-
-def _bounded(args: dict[str, Any]) -> dict[str, Any]:
-    """What a refused call's unchecked args tell in the trace: short texts, numbers and words, no bodies."""
-    found: dict[str, Any] = {}
-    for name, value in list(args.items())[:_MOST_WORDS]:
-        if type(value) is str:
-            found[name[:_LONGEST]] = value[:_LONGEST]
-        elif value is None or type(value) in (int, float, bool):
-            found[name[:_LONGEST]] = value
-        elif type(value) is list:
-            found[name[:_LONGEST]] = [word[:_LONGEST] for word in value[:_MOST_WORDS] if type(word) is str]
-    return found
-
-
-def _public(event: Event) -> Event:
+def public_form(event: Event) -> Event:
     """The event as a session records it: members that start with `_` are apart, in `private`."""
     args = {name: value for name, value in event.args.items() if not name.startswith("_")}
     if event.op == "proc.exec":

@@ -9,16 +9,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
+
+from agentbox.trace.chain import quick_sha256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _MOST = 4096  # entries; a run that starts more programs than this hashes some twice
 
 _MOST_WRITTEN = 200_000
 _CHUNK = 256 * 1024
 _LEAST = 4096
+_SMALL = 64 * 1024
 _MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, and one that is written to has no end
 
 
@@ -53,18 +58,16 @@ class Hashes:
         return self._digest(descriptor, read)
 
     def _digest(self, descriptor: int, read: Callable[[int, int], bytes]) -> str:
-        from hashlib import sha256
-
         before = _identity(descriptor)
         known = self._remembered(before)
         if known:
             return known
-        found, done, most = sha256(), 0, before[2] + _MOST_GROWTH
+        found, done, most = _sha256(before[2])(b""), 0, before[2] + _MOST_GROWTH
         # One byte more than there should be: the end shows at once. Large buffers cost more than small files.
         while done < most and (data := read(min(_CHUNK, max(before[2] - done, _LEAST) + 1), done)):
             found.update(data)  # not readinto(): /proc may have nothing yet
             done += len(data)
-        digest = found.hexdigest()
+        digest: str = found.hexdigest()
         if _identity(descriptor) == before and not self._is_written(before):
             if len(self._known) >= _MOST:
                 self._known.clear()
@@ -94,6 +97,15 @@ class Hashes:
         `OSError`.
         """
         return self.known(os.fstat(descriptor)) or self.file(f"/proc/self/fd/{descriptor}")
+
+
+def _sha256(size: int) -> Callable[[bytes], Any]:
+    """hashlib's, which is fast and takes a run's start a millisecond to load; for a small file what comes without."""
+    if size <= _SMALL and "hashlib" not in sys.modules:
+        return quick_sha256()
+    from hashlib import sha256
+
+    return sha256
 
 
 def _identity(descriptor: int) -> tuple[int, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import errno
 import os
+import resource
 import sys
 
 from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, GuardFailed, Unconfinable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Never
 
     from agentbox.guard.kernel.confine import Confinement
@@ -85,10 +86,10 @@ def start(
     the agent is a grandchild where that has a process namespace. Call it before any thread is started.
     """
     reader, writer = os.pipe()
-    parent = os.getpid()
+    bind = _bond(os.getpid())
     pid = os.fork()
     if pid == 0:
-        _child(file, argv, environ, cwd, mask, scratch, confinement, writer, parent)
+        _child(file, argv, environ, cwd, mask, scratch, confinement, writer, bind)
     os.close(writer)
     return Child(pid), reader
 
@@ -145,15 +146,10 @@ def _child(
     scratch: Scratch | None,
     confinement: Confinement | None,
     writer: int,
-    parent: int,
+    bind: Callable[[], None],
 ) -> Never:
     try:
-        if sys.platform == "linux":
-            from agentbox.guard.kernel import syscalls
-
-            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(70)
+        bind()
         if scratch is not None:
             scratch.enter()
         os.chdir(cwd)
@@ -176,6 +172,20 @@ def _child(
         os._exit(127)
 
 
+def _bond(parent: int) -> Callable[[], None]:
+    """What a forked child calls to die with its `parent`. Made before the fork: what it needs is loaded once."""
+    if sys.platform != "linux":
+        return lambda: None
+    from agentbox.guard.kernel import syscalls
+
+    def bind() -> None:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(70)
+
+    return bind
+
+
 def _execute(file: str, argv: Sequence[str], environ: Mapping[str, str], writer: int) -> Never:
     try:
         os.execve(file, list(argv), dict(environ))
@@ -194,9 +204,7 @@ def _report(writer: int, number: int, text: str) -> None:
 def _descriptor_limit() -> int:
     """Above every descriptor that can be open; close_range(2) (Linux 5.9) makes the size of the range free."""
     try:
-        import resource
-
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    except (ImportError, OSError, ValueError):
+    except (OSError, ValueError):
         return 1 << 20
     return 1 << 20 if hard == resource.RLIM_INFINITY else max(int(hard), 1 << 20)

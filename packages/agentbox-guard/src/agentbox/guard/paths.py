@@ -6,6 +6,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 MOST_LINKS = 40  # path_resolution(7): the kernel gives up after 40 symbolic links
 
@@ -63,3 +68,31 @@ def is_name(text: str) -> bool:
 def within(path: str, trees: tuple[str, ...] | list[str]) -> bool:
     """True if `path` is one of `trees` or lies below one; all resolved."""
     return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)
+
+
+def show_path(path: str, writable: Mapping[str, str]) -> str:
+    """`path` with a private folder's name put in place of its per-run location; `writable` maps name to location."""
+    for name, root in writable.items():
+        if path == root or path.startswith(root + "/"):
+            return "$" + name + path[len(root) :]
+    return path
+
+
+def existing(paths: Iterable[str]) -> list[str]:
+    """The resolved forms of those that are there, each once."""
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:  # most of a list share a few, and resolving one takes as long as ten of these looks
+            folders[folder] = os.path.realpath(folder or "/").rstrip("/")
+        place = f"{folders[folder]}/{name}"
+        try:
+            is_link = stat.S_ISLNK(os.lstat(place).st_mode)
+        except OSError:
+            continue
+        if not is_link:
+            found[place] = None
+        elif os.path.exists(place):
+            found[os.path.realpath(place)] = None
+    return list(found)

@@ -10,7 +10,6 @@ import time
 
 from agentbox.guard import report, welcome
 from agentbox.guard.paths import is_name, within
-from agentbox.guard.states import state_of
 from agentbox.trace import Redactor, TraceError, TraceWriter, rotate
 
 TYPE_CHECKING = False
@@ -119,6 +118,8 @@ class RecordSession:
         def late() -> bool:
             return ended.hurry() or time.monotonic() > deadline
 
+        if self._states:
+            from agentbox.guard.states import state_of
         for path in self._states:
             found = {"path": path, "sha256": state_of(path, late)}
             self._writer.append("meta", "fs.state", args=found, src="supervisor")

@@ -83,8 +83,9 @@ class RunDir:
             names = os.listdir(base)
         except OSError:
             return
+        prefix = _prefix()
         for name in names:
-            if name.startswith(_prefix()) and name != own:
+            if name.startswith(prefix) and name != own:
                 _remove_if_dead(base + "/" + name)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import os
+import resource
 import sys
 import time
 
@@ -23,12 +24,10 @@ from agentbox.guard.family import Family
 from agentbox.guard.gate import Gate
 from agentbox.guard.hashes import Hashes
 from agentbox.guard.jobs import Jobs
-from agentbox.guard.kernel.announced import Announced
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
 from agentbox.guard.notes import notes
 from agentbox.guard.record import RecordSession
-from agentbox.guard.services import RunServices
 from agentbox.guard.session import Ended, EndRun, Event
 from agentbox.policy.forms.path import shown
 from agentbox.trace import TraceError
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.checkpoint import Checkpoint
+    from agentbox.guard.kernel.announced import Announced
     from agentbox.guard.kernel.confined import Confined
     from agentbox.guard.launch import Child
     from agentbox.guard.session import Session
@@ -232,7 +232,7 @@ class Service:
         self._message = message
         self._processes = Processes()
         self._confined: Confined | None = None
-        self._announced = Announced() if run.confinement is not None else None
+        self._announced = _announced() if run.confinement is not None else None
         if self._announced is not None:
             self._processes.gone = self._announced.forget
         self._gate = Gate(checkpoint, run.session, self._jobs)
@@ -242,7 +242,6 @@ class Service:
             self._processes,
             self._jobs,
             self._gate,
-            services=lambda pid: RunServices(desk, pid),
             welcome={name: message[name] for name in welcome.WELCOME if name in message},
             start=self._start_record,
             announced=self._announced,
@@ -301,7 +300,6 @@ class Service:
         self.loop.forget(report)
         os.close(report)
         launch.judge(self._child, b"".join(told), name)
-        self._confined.serve_network()
 
     @property
     def _agent(self) -> int:
@@ -445,11 +443,16 @@ def _raise_descriptor_limit() -> None:
     """As many descriptors as allowed: every question of a guard is a connection. The agent, already started, keeps its
     own limit.
     """
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
             pass
+
+
+def _announced() -> Announced:
+    """Loaded where there are kernel layers to show what was announced."""
+    from agentbox.guard.kernel.announced import Announced
+
+    return Announced()

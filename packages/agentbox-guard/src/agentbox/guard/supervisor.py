@@ -7,23 +7,25 @@ boots.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from agentbox.guard import environ as environment
 from agentbox.guard import kernel, launch, roots, runtimes
 from agentbox.guard.errors import OutdatedInterpreter, Unconfinable, Unguarded
+from agentbox.guard.paths import within
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes.native import NATIVE
-from agentbox.guard.runtimes.python import python_script
+from agentbox.guard.runtimes.python import homes, python_script
 from agentbox.guard.signals import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from agentbox.guard.kernel.confine import Confinement
+    from agentbox.guard.kernel.grounds import Grounds
     from agentbox.guard.options import RunOptions
     from agentbox.guard.runtimes._base import Launch
     from agentbox.guard.session import Session
@@ -40,8 +42,8 @@ class Run:
     """
 
     __slots__ = (
-        "confinement", "environ", "hash_seed", "how", "layers", "nested", "options", "rundir", "session", "signals",
-        "started", "variables",
+        "confinement", "environ", "grounds", "hash_seed", "how", "layers", "nested", "options", "rundir", "session",
+        "signals", "started", "variables",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class Run:
         self.environ = environment.build(options.policy, base, rundir.private, self.variables)
         self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
         self.confinement: Confinement | None = None
+        self.grounds: Grounds | None = None
         self.session: Session
         self.signals: Signals
         self.started = time.monotonic()
@@ -88,6 +91,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         live = tuple(name for name in live if name != "landlock")  # which could only refuse
     how = _recognise(options, live, nested)
     _fill_standard_descriptors()
+    _pin_imports(options)
     rundir = RunDir.make(_base(options))
     signals = None
     try:
@@ -150,14 +154,12 @@ def _accept_outer_run(options: RunOptions, wish: str) -> None:
 
 
 def _confine(ready: Run) -> Confinement:
+    from agentbox.guard import welcome
     from agentbox.guard.kernel.confine import Confinement
+    from agentbox.guard.kernel.grounds import Grounds
 
-    def context() -> Mapping[str, Any]:
-        from agentbox.guard import welcome
-
-        return welcome.members(ready, mode="", ask="", planning=True)
-
-    return Confinement(ready.layers, ready.options.policy, context)
+    ready.grounds = Grounds(ready.options, ready.how, ready.environ.get("PATH", ""), ready.layers)
+    return Confinement(ready.layers, ready.options.policy, lambda: welcome.planned_from(ready))
 
 
 def _base(options: RunOptions) -> Mapping[str, str]:
@@ -224,6 +226,36 @@ def _make_write_folders(ready: Run, session: Session | None) -> Session | None:
     for folder in others:
         options.note(f"note: {roots.advice(folder)}")
     return session
+
+
+def _pin_imports(options: RunOptions) -> None:
+    """From here on nothing is imported from where the agent may write: much is loaded when it is first needed, and a
+    module of the agent's making would run here, outside of every layer.
+
+    What stays is sealed wherever it lies: our own code, and our interpreter's trees (`welcome`).
+    """
+    roots = [rule.form["root"] for rule in options.policy.rules_of(("write",))]
+    if not roots:
+        return
+
+    def is_open(entry: str) -> bool:
+        place = os.path.realpath(os.path.join(options.cwd, entry))
+        return any(within(place, [root]) or within(root, [place]) for root in roots)
+
+    if sys.pycache_prefix and is_open(sys.pycache_prefix):
+        sys.pycache_prefix = None
+    opened = [entry for entry in sys.path if is_open(entry)]
+    if not opened:
+        return
+    import agentbox
+
+    agentbox.__path__ = [*agentbox.__path__]  # that of a namespace is looked for anew when sys.path changes
+    own = homes(sys.executable) if sys.executable else []
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if entry not in opened or within(os.path.realpath(os.path.join(options.cwd, entry)), own)
+    ]
 
 
 def _listen(path: str) -> _socket.socket:

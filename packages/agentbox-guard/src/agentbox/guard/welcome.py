@@ -7,6 +7,9 @@ The lists are fixed and short; a file that is not needed to start or to behave a
 from __future__ import annotations
 
 import os
+import sys
+
+from agentbox.guard.paths import existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,17 +52,12 @@ GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
 """The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
 
 
-def members(
-    run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = (), planning: bool = False
-) -> dict[str, Any]:
-    """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what those are planned
-    from (`kernel.grounds.widen`).
-
-    While `planning` paths are not resolved: a layer opens them itself, and the agent's start waits for it.
+def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) -> dict[str, Any]:
+    """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what their traps judge
+    by (`kernel.grounds.widen`).
     """
     from agentbox.policy import never_passed_names
 
-    there = list if planning else _existing
     options, how = run.options, run.how
     message: dict[str, Any] = {
         "mode": mode,
@@ -67,23 +65,36 @@ def members(
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*there(SYSTEM_FILES), *([how.script] if how.script else []), *how.readable],
+        "readable": [*existing(SYSTEM_FILES), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
         "writable": run.rundir.private,
-        "sealed": [*_sealed(options), *extra_sealed, *([] if planning else _interpreter(how))],
+        "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
         "never": never_passed_names(),
     }
-    if not run.layers:
+    if run.grounds is None:
         from agentbox.guard.kernel.protect import Protection
 
         message["protected"] = Protection(options.policy, tuple(run.rundir.private.values())).tuples()
     else:
-        from agentbox.guard.kernel import grounds
-
-        grounds.widen(message, options, how, run.environ.get("PATH", ""), run.layers)
+        run.grounds.widen(message)
     return message
+
+
+def planned_from(run: Run) -> dict[str, Any]:
+    """What the layers of a run are planned from. Paths are not resolved: a layer opens them itself, and the agent's
+    start waits for it.
+    """
+    context: dict[str, Any] = {
+        "readable": [*SYSTEM_FILES, *_own_files(run.how)],
+        "listable": [],
+        "writable": run.rundir.private,
+        "sealed": _sealed(run.options),
+    }
+    if run.grounds is not None:
+        run.grounds.widen(context)
+    return context
 
 
 WELCOME = (
@@ -147,13 +158,16 @@ _MOST_LINKS = 40
 """path_resolution(7): what has more leads nowhere."""
 
 
-def _interpreter(how: Launch) -> list[str]:
-    """What a Python run must not change of its own interpreter; the guard seals it as well, but not for SDK calls."""
-    if how.runtime != "python":
-        return []
+def _interpreters(options: RunOptions, how: Launch) -> list[str]:
+    """What a run must not change of its own interpreter, which the guard seals as well, but not for SDK calls, and of
+    ours, which loads code while the agent runs, and at the next run before there is any policy.
+    """
     from agentbox.guard.runtimes import python
 
-    return python.homes(how.file)
+    files = [how.file] if how.runtime == "python" else []
+    if sys.executable and options.policy.rules_of(("write",)):
+        files.append(sys.executable)
+    return list(dict.fromkeys(home for file in dict.fromkeys(files) for home in python.homes(file)))
 
 
 def _engine() -> str:
@@ -163,6 +177,5 @@ def _engine() -> str:
     return os.path.realpath(path.__file__)
 
 
-def _existing(paths: Iterable[str]) -> list[str]:
-    """The resolved forms of those that are there, each once."""
-    return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))
+def _own_files(how: Launch) -> list[str]:
+    return [*([how.script] if how.script else []), *how.readable]

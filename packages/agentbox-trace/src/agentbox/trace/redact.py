@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 
-from .secretforms import needles, password_in_url, pattern
+from .secretforms import compiled, needles, password_in_url
 from .secretnames import HEADERS, QUERY_ONLY, STEMS, is_secret_member, is_secret_variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from re import Match, Pattern
     from typing import Any
 
@@ -49,12 +49,13 @@ class Redactor:
             secret = value if is_secret_variable(name) and not a_path else password_in_url(value)
             if len(secret) >= SHORTEST and not (secret.isdigit() and len(secret) < 8):
                 values.setdefault(secret, name)
-        # The longest first, so that a secret which holds another is not torn apart.
-        self._values = sorted(values.items(), key=lambda item: -len(item[0]))
-        self._needles = tuple(
-            dict.fromkeys([*STEMS, "\\u00", *(form for value, _ in self._values for form in needles(value))])
-        )
-        self._patterns: _Patterns | None = None
+        # The longest first, so that a secret which holds another is not torn apart. Each with its needles.
+        self._values = [(value, values[value], needles(value)) for value in sorted(values, key=len, reverse=True)]
+        self._needles = tuple(dict.fromkeys([*STEMS, "\\u00", *(form for *_, forms in self._values for form in forms)]))
+        self._patterns: dict[str, Pattern[str]] = {}
+        """By rule or value, compiled when first needed: `re` and they take longer than all else that a run's start
+        does here.
+        """
 
     def suspects(self, text: str) -> bool:
         """Say quickly whether `text` (a line of JSON, or anything) may hold a secret; False is certain."""
@@ -84,13 +85,12 @@ class Redactor:
         `name=value`, `--flag value`, passwords in URLs."""
         if not self.suspects(text):
             return text
-        from functools import partial
-
-        patterns = self._compiled()
         text = self._replace_values(text)
-        text = self._replace_members(text)
-        for rule, name_of in patterns.rules:
-            text = rule.sub(partial(self._swap, name_of), text)
+        if '"' in text and ":" in text:
+            text = self._replace_members(text)
+        for may_match, rule, name_of in _RULES:
+            if may_match(text):
+                text = self._replace_rule(rule, name_of, text)
         return text
 
     def data(self, data: bytes) -> bytes:
@@ -115,28 +115,38 @@ class Redactor:
         shown = "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)[:64]
         return f"{_OPEN}{shown}:{digest(self._key, value.encode('utf-8', 'surrogatepass'), 'sha256').hex()[:8]}»"
 
-    def _compiled(self) -> _Patterns:
-        patterns = self._patterns
-        if patterns is None:
-            patterns = self._patterns = _Patterns(self._values)
-        return patterns
+    def _pattern(self, source: str) -> Pattern[str]:
+        found = self._patterns.get(source)
+        if found is None:
+            from re import compile
+
+            found = self._patterns[source] = compile(source)
+        return found
 
     def _replace_values(self, text: str) -> str:
         """Replace every form of every secret value, but not inside of placeholders."""
-        patterns = self._compiled()
-        for form, name, value in patterns.values:
+        for value, name, forms in self._values:
+            if "%" not in text and not _holds(text.lower(), forms):
+                continue
+            form = self._patterns.get(value) or self._patterns.setdefault(value, compiled(value))
             shown = self.placeholder(name, value)
-            pieces = patterns.placeholder.split(text)
+            pieces = self._pattern(f"({_PLACEHOLDER})").split(text)
             pieces[::2] = [form.sub(shown, piece) for piece in pieces[::2]]  # a placeholder holds no backslash
             text = "".join(pieces)
         return text
+
+    def _replace_rule(self, rule: str, name_of: Callable[[Match[str]], str], text: str) -> str:
+        return self._pattern(rule).sub(lambda match: self._swap(name_of, match), text)
+
+    def _is_placeholder(self, value: str) -> bool:
+        return value.startswith(_OPEN) and self._pattern(_PLACEHOLDER).fullmatch(value) is not None
 
     def _replace_members(self, text: str) -> str:
         """Replace the values of secret members in JSON inside of a text, also where that is escaped inside of other
         JSON."""
         out = []
         done = 0
-        for match in self._compiled().member.finditer(text):
+        for match in self._pattern(_MEMBER).finditer(text):
             if match.start() >= done and is_secret_member(_unescaped(match[2])):
                 found = self._member_value(text, match)
                 if found is not None:
@@ -144,20 +154,26 @@ class Redactor:
                     done = found[0]
         return "".join([*out, text[done:]]) if out else text
 
+    def _end_of_string(self, text: str, start: int, quote: str) -> int:
+        """Return where a JSON string ends whose opening `quote` (with as many backslashes as its nesting needs) is
+        before `start`."""
+        inner = r'(?:[^"\\]|\\.)*' if quote == '"' else rf"(?s:.*?)(?=(?<!\\){quote.replace(chr(92), chr(92) * 2)}|$)"
+        from re import compile  # whose own table of patterns has an end, as the number of backslashes has none
+
+        match = compile(inner).match(text, start)
+        return match.end() if match is not None else len(text)
+
     def _member_value(self, text: str, match: Match[str]) -> tuple[int, str] | None:
         """Return (where the value after a secret member's name ends, what to put there), or None to leave it."""
         quote, name, at = match[1], _unescaped(match[2]), match.end()
-        patterns = self._compiled()
         if text.startswith(quote, at):
             start = at + len(quote)
-            end = patterns.end_of_string(text, start, quote)
+            end = self._end_of_string(text, start, quote)
             value = text[start:end]
-            return (
-                None
-                if not value or patterns.placeholder.fullmatch(value)
-                else (end, quote + self.placeholder(name, value))
-            )
-        number = patterns.number.match(text, at)
+            if not value or self._is_placeholder(value):
+                return None
+            return end, quote + self.placeholder(name, value)
+        number = self._pattern(_NUMBER).match(text, at)
         if number is not None:
             return number.end(), quote + self.placeholder(name, number[0]) + quote
         if text[at : at + 1] in ("[", "{") and quote == '"':
@@ -179,7 +195,7 @@ class Redactor:
         name = name_of(match)
         group = match.lastindex or 0
         value = match[group]
-        if not name or not value or self._compiled().placeholder.fullmatch(value):
+        if not name or not value or self._is_placeholder(value):
             return match[0]
         start, end = match.start(group) - match.start(), match.end(group) - match.start()
         return match[0][:start] + self.placeholder(name.lstrip("-"), value) + match[0][end:]
@@ -193,9 +209,7 @@ class Redactor:
     def _whole(self, name: str, value: Any) -> Any:
         """Replace every string and number inside of a secret member."""
         if isinstance(value, str):
-            return (
-                value if not value or self._compiled().placeholder.fullmatch(value) else self.placeholder(name, value)
-            )
+            return value if not value or self._is_placeholder(value) else self.placeholder(name, value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return self.placeholder(name, str(value))
         if isinstance(value, Body):
@@ -235,44 +249,6 @@ def _unescaped(name: str) -> str:
         return name
 
 
-class _Patterns:
-    """The compiled patterns; made at the first suspicious text, because `re` costs a start-up more than everything else
-    here.
-
-    Each is anchored at the begin of a word or bounded in length, so that no text takes quadratic time.
-    """
-
-    __slots__ = ("_compile", "member", "number", "placeholder", "rules", "values")
-
-    def __init__(self, values: list[tuple[str, str]]) -> None:
-        from re import compile
-
-        self._compile = compile
-        self.placeholder = compile(f"({_PLACEHOLDER})")
-        self.member = compile(r'(?<!\\)(\\*")((?:(?!\\*").){1,200})\1[ \t\r\n]*:[ \t\r\n]*')
-        self.number = compile(r"-?[0-9][0-9.eE+-]*")
-        self.values = [(pattern(value), name, value) for value, name in values]
-        headers = "|".join(name.replace("-", "[-]") for name in HEADERS)
-        # (pattern whose last group is the value, function from the match to the name of the secret, or "" to leave it)
-        self.rules: list[tuple[Pattern[str], Callable[[Match[str]], str]]] = [
-            (
-                compile(rf"(?i)(?<![\w-])(?<!«redacted:)({headers})[ \t]*:[ \t]*([^\r\n\"'\\]+)"),
-                lambda match: match[1].lower(),
-            ),
-            (compile(r"([?&]?)(?<![A-Za-z0-9_.%\[\]-])([A-Za-z0-9_.%\[\]-]{2,100})=([^\s&;,\"'\\<>]+)"), _pair_name),
-            (compile(r"(?<![\w-])(--?[A-Za-z0-9_-]{2,100})[ \t]+([^\s\"'-][^\s\"']*)"), _flag_name),
-            (compile(r"\bname=\"([^\"\r\n]{1,100})\"(?:\r?\n[^\r\n]{1,1000}){0,9}\r?\n\r?\n([^\r\n]+)"), _member_name),
-            (compile(r"://[^\s/@:\"'?#]{0,200}:([^\s/@\"'?#]{1,500})@"), lambda match: "url-password"),
-        ]
-
-    def end_of_string(self, text: str, start: int, quote: str) -> int:
-        """Return where a JSON string ends whose opening `quote` (with as many backslashes as its nesting needs) is
-        before `start`."""
-        inner = r'(?:[^"\\]|\\.)*' if quote == '"' else rf"(?s:.*?)(?=(?<!\\){quote.replace(chr(92), chr(92) * 2)}|$)"
-        match = self._compile(inner).match(text, start)
-        return match.end() if match is not None else len(text)
-
-
 def _flag_name(match: Match[str]) -> str:
     return match[1] if is_secret_member(match[1]) else ""
 
@@ -290,6 +266,45 @@ def _pair_name(match: Match[str]) -> str:
     last = name.rstrip("]").rpartition("[")[2]  # user[password]=... names `password`
     secret = is_secret_member(name) or is_secret_member(last) or (name.isupper() and is_secret_variable(name))
     return name if secret or (match[1] and name.lower() in QUERY_ONLY) else ""
+
+
+def _holds(low: str, texts: Iterable[str]) -> bool:
+    return any(text in low for text in texts)
+
+
+def _may_hold_header(text: str) -> bool:
+    # Without regard to case a few other letters stand for those of ASCII too.
+    return ":" in text and (not text.isascii() or _holds(text.lower(), HEADERS))
+
+
+def _may_hold_flag(text: str) -> bool:
+    """Whether a hyphen begins a word, and there is a blank."""
+    at = text.find("-") if " " in text or "\t" in text else -1
+    while at > 0 and (text[at - 1].isalnum() or text[at - 1] in "_-"):
+        at = text.find("-", at + 1)
+    return at >= 0
+
+
+# Each is anchored at the begin of a word or bounded in length, so that no text takes quadratic time.
+_MEMBER = r'(?<!\\)(\\*")((?:(?!\\*").){1,200})\1[ \t\r\n]*:[ \t\r\n]*'
+_NUMBER = r"-?[0-9][0-9.eE+-]*"
+_HEADER = (
+    rf"(?i)(?<![\w-])(?<!«redacted:)({'|'.join(name.replace('-', '[-]') for name in HEADERS)})"
+    r"[ \t]*:[ \t]*([^\r\n\"'\\]+)"
+)
+_PAIR = r"([?&]?)(?<![A-Za-z0-9_.%\[\]-])([A-Za-z0-9_.%\[\]-]{2,100})=([^\s&;,\"'\\<>]+)"
+_FLAG = r"(?<![\w-])(--?[A-Za-z0-9_-]{2,100})[ \t]+([^\s\"'-][^\s\"']*)"
+_FORM = r"\bname=\"([^\"\r\n]{1,100})\"(?:\r?\n[^\r\n]{1,1000}){0,9}\r?\n\r?\n([^\r\n]+)"
+_URL = r"://[^\s/@:\"'?#]{0,200}:([^\s/@\"'?#]{1,500})@"
+_RULES: tuple[tuple[Callable[[str], bool], str, Callable[[Match[str]], str]], ...] = (
+    (_may_hold_header, _HEADER, lambda match: match[1].lower()),
+    (lambda text: "=" in text, _PAIR, _pair_name),
+    (_may_hold_flag, _FLAG, _flag_name),
+    (lambda text: 'name="' in text, _FORM, _member_name),
+    (lambda text: "://" in text and "@" in text, _URL, lambda match: "url-password"),
+)
+"""What is quickly seen of every text that the pattern matches; the pattern, whose last group is the value; and the name
+of the secret, or "" to leave it."""
 
 
 def _stable(text: str) -> str:

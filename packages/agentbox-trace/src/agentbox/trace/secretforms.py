@@ -31,7 +31,7 @@ def password_in_url(value: str) -> str:
     return user.partition(":")[2] if found and at and "/" not in user else ""
 
 
-def pattern(value: str) -> Pattern[str]:
+def compiled(value: str) -> Pattern[str]:
     """Return a pattern for a value in which any character may be percent-encoded or escaped for JSON, or all of it
     be base64 or hex."""
     import re

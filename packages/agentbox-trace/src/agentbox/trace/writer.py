@@ -12,7 +12,7 @@ from _thread import allocate_lock
 from time import time
 
 from .blobs import BlobStore, describe_body
-from .chain import MAX_LINE, ZERO, seal_sha
+from .chain import MAX_LINE, ZERO, quick_sha256, seal_sha
 from .errors import TraceError, from_os, shown
 from .files import create_file
 from .record import FORMAT, KINDS, too_long
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 BUFFER = 64 * 1024
 """Whole lines are handed to the kernel at the latest when this many bytes wait."""
+
+_MANY = 4000
+"""Lines from which on `hashlib` pays for its loading."""
 
 
 class TraceWriter:
@@ -144,7 +147,9 @@ class TraceWriter:
             count += len(pending)
         if self._error is not None or self._sealed or not count:
             self._admit(kind, op, count)
-            from hashlib import sha256  # not at the top: its library costs the start of a run a millisecond
+            self._sha256 = quick_sha256()
+        elif count == _MANY:
+            from hashlib import sha256
 
             self._sha256 = sha256
         raw = f'{{"prev":"{head}","seq":{count},"ts":{time() if ts is None else ts:.6f}{tail}'.encode("ascii")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import errno
 
-from agentbox.guard.context import show_path
 from agentbox.guard.decisions._base import Desk, Verdict, denial_of, member
 from agentbox.guard.names import literal
-from agentbox.guard.paths import resolve, within
+from agentbox.guard.paths import resolve, show_path, within
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -39,6 +38,9 @@ class Endpoint:
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         """Nothing takes time here."""
+
+
+DECIDER = Endpoint()
 
 
 def _inet(op: str, host: str, port: int, pid: int, desk: Desk) -> Verdict:

@@ -51,3 +51,6 @@ class Resolve:
         found = [address for address in usable if family in ("any", "inet6" if ":" in address else "inet")]
         verdict.args["addresses"] = found
         verdict.value = {"addresses": found}
+
+
+DECIDER = Resolve()

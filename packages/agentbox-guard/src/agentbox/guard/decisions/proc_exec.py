@@ -8,11 +8,10 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard.context import show_path
 from agentbox.guard.decisions._base import Desk, Verdict, denial_of, executable, member, rule_text, texts
 from agentbox.guard.errors import GuardError
 from agentbox.guard.launch import find_command
-from agentbox.guard.paths import is_name, resolve, within
+from agentbox.guard.paths import is_name, resolve, show_path, within
 from agentbox.guard.runtimes import _flags
 from agentbox.guard.runtimes.python import hops, interpreter
 from agentbox.guard.session import Denial
@@ -39,6 +38,9 @@ class Exec:
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         verdict.args["sha256"] = digest(verdict.args["_file"], desk)
+
+
+DECIDER = Exec()
 
 
 def decide(

@@ -23,6 +23,14 @@ LAYERS: dict[str, tuple[str, str]] = {
 }
 """Every kernel layer of Linux, by name, in the order in which they are applied: its module, and its object there."""
 
+ENFORCES = {
+    "netns": frozenset({"net"}),
+    "landlock": frozenset({"exec", "read", "write"}),
+    "seccomp": frozenset({"exec", "net", "read", "write"}),
+}
+"""The rule kinds that each holds for every program of the run: the header says so before a layer's own code is loaded.
+"""
+
 CHOICES = ("auto", "kernel", "guard")
 """What `--layers` takes: all layers of this system but those that the user does without, all of them, or the
 interpreter's guard only.
@@ -93,9 +101,8 @@ def enforcement(names: Sequence[str], guard: frozenset[str]) -> dict[str, list[s
     """Which live part enforces each rule kind: kind to the names of parts (`guard` and layers), for the header and the
     report.
     """
-    layers = [load(name) for name in names]
-    kinds = guard.union(*(layer.enforces for layer in layers))
+    kinds = guard.union(*(ENFORCES[name] for name in names))
     return {
-        kind: (["guard"] if kind in guard else []) + [layer.name for layer in layers if kind in layer.enforces]
+        kind: (["guard"] if kind in guard else []) + [name for name in names if kind in ENFORCES[name]]
         for kind in sorted(kinds)
     }

@@ -78,9 +78,11 @@ def assemble(rows: Sequence[Row], arch: int, numbers: dict[str, int], last: int)
         _code(_GREATER, last, 0, 1),
         _code(_RETURN, ERRNO | ENOSYS),
     ]
-    for call in dict.fromkeys(row.call for row in rows):
+    calls: dict[str, list[Row]] = {}
+    for row in rows:
+        calls.setdefault(row.call, []).append(row)
+    for call, own in calls.items():
         if call in numbers:
-            own = [row for row in rows if row.call == call]
             size = sum(_size(row) for row in own) + 1
             if size > 255:
                 raise ValueError(f"filter: {call}: got {size} instructions, expected at most 255")

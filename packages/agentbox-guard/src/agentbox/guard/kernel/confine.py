@@ -12,6 +12,7 @@ import struct
 import sys
 
 from agentbox.guard.errors import GuardFailed
+from agentbox.guard.kernel import netns, spawner, syscalls  # both sides of the fork need them
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,10 +109,8 @@ class Confinement:
 
     def spawner(self, post: Callable[[Callable[[], None]], None]) -> Spawner:
         """In the supervisor: what starts programs inside; `post` has the loop call a function."""
-        from agentbox.guard.kernel.spawner import Spawner
-
         self._starter.close()
-        return Spawner(self._requests, Handover, post)
+        return spawner.Spawner(self._requests, Handover, post)
 
     def enter(self, start: Callable[[], Never]) -> Never:
         """In the forked child: go in, and call `start`, which executes the program, when the supervisor is ready.
@@ -127,18 +126,18 @@ class Confinement:
                 self._plans[name] = self._loaded[name].plan(self._policy, context)
         if "netns" not in self._plans:
             self._last_steps(start, False)
-        from agentbox.guard.kernel import init, netns
+        from agentbox.guard.kernel import init
 
         with _named("netns"):
             sockets = netns.enter(self._plans["netns"])
         _send_sockets(self.hand_over.inner, sockets)
         fresh: list[bool] = []
 
-        def in_init() -> None:
-            fresh.append(netns.fresh_proc())
-            self._fork_starter()
-
-        init.run(lambda: self._last_steps(start, fresh[0]), in_init=in_init)
+        init.run(
+            lambda: self._last_steps(start, fresh[0]),
+            in_init=lambda: fresh.append(netns.fresh_proc()),
+            beside=self._fork_starter,
+        )
 
     def _last_steps(self, start: Callable[[], Never], fresh: bool) -> Never:
         if "netns" not in self._plans:
@@ -154,17 +153,13 @@ class Confinement:
     def _fork_starter(self) -> None:
         if os.fork() == 0:
             try:
-                from agentbox.guard.kernel import spawner
-
                 spawner.serve(self._starter, self._confine)
             finally:
                 os._exit(70)
 
     def _confine(self, inner: int, start: Callable[[], Never], fresh: bool = False) -> Never:
         """Apply what is for each program, hand over, and start it when the supervisor says so. Raises `OSError`."""
-        from agentbox.guard.kernel.netns import drop_capabilities
-
-        drop_capabilities()
+        netns.drop_capabilities()
         listener = -1
         for name in ("landlock", "seccomp"):
             if name in self._plans:
@@ -223,8 +218,6 @@ class Taken:
 
 
 def _adopt(agent: int, number: int) -> int:
-    from agentbox.guard.kernel import syscalls
-
     pidfd = os.pidfd_open(agent)
     try:
         return syscalls.pidfd_getfd(pidfd, number)

@@ -121,7 +121,9 @@ class Confined:
             self._wall.close()
 
     def serve_network(self) -> None:
-        """Serve names and connections; the agent's exec does not wait for it, but the first connection does."""
+        """Serve names and connections from the first trap that has to do with either: no packet of the run goes without
+        one (`kernel.rows`), and most programs of a short run never make a connection.
+        """
         loop, wall = self._loop, self._wall
         if wall is None or not self._taken.dns or wall.box.broker is not None:
             return
@@ -136,7 +138,8 @@ class Confined:
         synthetic = Synthetic()
         broker = Broker(
             self._desk, synthetic, self._jobs, inside=namespace_cookie(sockets[0].fileno()),
-            served=netns.resolvers(text), insiders=insiders, observing=self._scribe.observing,
+            served=tuple({one.getsockname()[0] for one in sockets}), insiders=insiders,
+            observing=self._scribe.observing,
         )  # fmt: skip
         wall.box.broker = broker
         loop.register(broker.fileno(), broker.ready)

@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 
-from agentbox.guard.kernel import gitconfig, protected
+from agentbox.guard.kernel import protected
 
 _F_SETLEASE = 1024  # <fcntl.h>, Linux 2.4
 _MAKINGS = frozenset(("head", "objects", "refs", "commondir"))
@@ -103,11 +103,15 @@ def configuration_problem(descriptor: int, before: bytes = b"") -> str:
         if error.errno not in (errno.EINVAL, errno.EACCES):
             raise
         return "the new configuration cannot be held while it is looked at"
+    from agentbox.guard.kernel import gitconfig
+
     return gitconfig.problem(read(descriptor), before)
 
 
 def read(descriptor: int) -> bytes:
     """All of a file, or more than may be looked through."""
+    from agentbox.guard.kernel import gitconfig
+
     data = b""
     while len(data) <= gitconfig.LARGEST and (chunk := os.pread(descriptor, 65536, len(data))):
         data += chunk

@@ -9,6 +9,7 @@ import os
 
 from agentbox.guard import welcome
 from agentbox.guard.kernel import system
+from agentbox.guard.paths import existing
 from agentbox.policy.address import is_special_address
 
 TYPE_CHECKING = False
@@ -24,31 +25,46 @@ _ALSO = ("/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profil
 """Configuration of programs that holds nothing of anybody: without it shells and git complain at their start."""
 
 
-def widen(message: dict[str, Any], options: RunOptions, how: Launch, search: str, names: tuple[str, ...]) -> None:
-    """Add to the welcome's members: `system` (trees that programs need to start), `installed` (those among them that
-    may never be written), `loopback_ruled`, `layers`, `programs` and
-    `search`; `readable` then holds `system` as well.
-    """
-    policy = options.policy
-    programs = [how.file, *([how.script] if how.script else [])]
-    ruled = [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
-    trees: dict[str, None] = {}
-    for program in dict.fromkeys([*programs, *ruled]):
-        for tree in (*system.program_trees(program, search), os.path.realpath(program)):
-            if not policy.is_writable(tree):
-                trees[tree] = None
-    code = message["code"] = welcome.code_roots()
-    message["listable"] = [*message["listable"], *(os.path.dirname(root) for root in code), *_on_the_path(trees)]
-    there = [path for path in (*system.SYSTEM_TREES, *_ALSO) if os.path.exists(path)]
-    message["installed"] = list(trees)
-    message["system"] = [*dict.fromkeys([*there, *(os.path.realpath(path) for path in there)]), *trees, *code]
-    message["readable"] = [*message["readable"], *message["system"]]
-    message["scratch"] = options.scratch is not None
-    message["contained"] = "seccomp" in names
-    message["loopback_ruled"] = loopback_ruled(policy)
-    message["layers"] = names
-    message["programs"] = programs
-    message["search"] = search
+class Grounds:
+    """What is looked at once for a run, before the fork: both the layers' plan and the welcome are made from it."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, options: RunOptions, how: Launch, search: str, names: tuple[str, ...]) -> None:
+        policy = options.policy
+        programs = [how.file, *([how.script] if how.script else [])]
+        ruled = [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
+        trees_of = {program: system.program_trees(program, search) for program in dict.fromkeys([*programs, *ruled])}
+        installed: dict[str, None] = {}
+        for program, trees in trees_of.items():
+            for tree in (*trees, os.path.realpath(program)):
+                if not policy.is_writable(tree):
+                    installed[tree] = None
+        code = welcome.code_roots()
+        there = [path for path in (*system.SYSTEM_TREES, *_ALSO) if os.path.exists(path)]
+        self._members: dict[str, Any] = {
+            "code": code,
+            "listable": [*(os.path.dirname(root) for root in code), *_on_the_path(installed)],
+            "installed": list(installed),
+            "system": [*dict.fromkeys([*there, *existing(there)]), *installed, *code],
+            "scratch": options.scratch is not None,
+            "contained": "seccomp" in names,
+            "loopback_ruled": loopback_ruled(policy),
+            "layers": names,
+            "programs": programs,
+            "search": search,
+            "trees": trees_of,
+        }
+
+    def widen(self, message: dict[str, Any]) -> None:
+        """Add to the welcome's members: `system` (trees that programs need to start), `installed` (those among them
+        that may never be written), `code`, `loopback_ruled`, `layers`, `programs`, `search` and `trees`; `readable`
+        then holds `system` as well.
+        """
+        found = self._members
+        readable = [*message["readable"], *found["system"]]
+        listable = [*message["listable"], *found["listable"]]
+        message.update(found, readable=readable, listable=listable)
 
 
 def _on_the_path(trees: Iterable[str]) -> list[str]:

@@ -28,13 +28,18 @@ _RECORD = 5  # bytes of a report: its kind and four of a wait status or signal
 _STOPPED, _ENDED = b"s", b"e"
 
 
-def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: None) -> Never:
+def run(
+    start: Callable[[], Never],
+    *,
+    in_init: Callable[[], object] = lambda: None,
+    beside: Callable[[], object] = lambda: None,
+) -> Never:
     """In L, of one thread, after `netns.enter`: start the agent in the new process namespace and follow it to its end.
 
-    P1 calls `in_init` first. A has the signal mask and the descriptors that L had, and calls `start`, which executes
-    the program or ends the process. L ends as A ended, with its status or by its signal, when nothing of the namespace
-    is left; it stops when A is stopped as a job is. The three share session and process group. Raises `OSError` when
-    P1 cannot be made.
+    P1 calls `in_init` before it gives up its capabilities and starts A, and `beside` when A is on its way. A has the
+    signal mask and the descriptors that L had, and calls `start`, which executes the program or ends the process. L
+    ends as A ended, with its status or by its signal, when nothing of the namespace is left; it stops when A is stopped
+    as a job is. The three share session and process group. Raises `OSError` when P1 cannot be made.
     """
     reader, writer = os.pipe()
     sealed, seal = os.pipe()
@@ -49,7 +54,7 @@ def run(start: Callable[[], Never], *, in_init: Callable[[], object] = lambda: N
         try:
             os.close(reader)
             os.close(seal)
-            _reap(start, in_init, mask, writer, sealed)
+            _reap(start, in_init, beside, mask, writer, sealed)
         finally:
             os._exit(_GONE)
     try:
@@ -75,13 +80,21 @@ def _follow(process: int, reader: int, seal: int) -> Never:
     _end_as(status)
 
 
-def _reap(start: Callable[[], Never], in_init: Callable[[], object], mask: set[int], writer: int, sealed: int) -> Never:
+def _reap(
+    start: Callable[[], Never],
+    in_init: Callable[[], object],
+    beside: Callable[[], object],
+    mask: set[int],
+    writer: int,
+    sealed: int,
+) -> Never:
     """P1: start the agent, collect all that ends, report the agent's stops and end."""
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
     # No signal comes for an L that ended before the line above: then the pipe has no byte, or the other has no reader.
     if not os.read(sealed, 1) or _is_deserted(writer):
         os._exit(_GONE)
     in_init()
+    drop_capabilities()  # before A is made, and of what is forked from here: each alone would take as long
     ready, go = os.pipe()
     agent = os.fork()
     if agent == 0:
@@ -97,8 +110,8 @@ def _reap(start: Callable[[], Never], in_init: Callable[[], object], mask: set[i
         finally:
             os._exit(_GONE)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    drop_capabilities()
     os.write(go, b"\0")
+    beside()
     _keep_only(writer)
     while True:
         pid, status = os.waitpid(-1, os.WUNTRACED)

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel import syscalls, system
+from agentbox.guard.kernel import ENFORCES, syscalls, system
 from agentbox.guard.kernel._attempt import tried
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
@@ -98,7 +98,7 @@ class Landlock:
     """The row of the table of layers."""
 
     name = "landlock"
-    enforces = frozenset({"exec", "read", "write"})
+    enforces = ENFORCES["landlock"]
 
     def probe(self) -> str:
         """Restrict a forked child and see that it is; "" when that works, else what is missing, in one clause."""
@@ -146,7 +146,8 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
 
     `context` is the guard's welcome message (`readable`, `writable`, `sealed`) with these members where they are known:
     `layers`, the names of the live layers; `programs`, absolute files that are started by agentbox itself; `search`,
-    the run's PATH; `executable`, further trees whose programs may be started.
+    the run's PATH; `trees`, what `system.program_trees` has said of programs already; `executable`, further trees whose
+    programs may be started.
     """
     layers = context.get("layers", ())
     search = context.get("search", policy.search)
@@ -158,8 +159,9 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
     # A sealed link must not be replaced; what it leads to is for the rules to say.
     _grant(granted, [path for path in context.get("sealed", ()) if not os.path.islink(path)], READ)
     _grant(granted, ("/proc",) if "netns" in layers else ("/proc/self",), READ)
+    known = context.get("trees", {})
     for program in programs:
-        trees = system.program_trees(program, search)
+        trees = known[program] if program in known else system.program_trees(program, search)
         outside = [tree for tree in trees if not policy.is_writable(tree)]
         _grant(granted, outside, READ | EXECUTE)
         _grant(granted, (os.path.realpath(program),), READ | EXECUTE)

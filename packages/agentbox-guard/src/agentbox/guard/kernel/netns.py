@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import ENFORCES, syscalls
 from agentbox.guard.kernel._attempt import tried
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Namespaces:
     """The row of the table of layers."""
 
     name = "netns"
-    enforces = frozenset({"net"})
+    enforces = ENFORCES["netns"]
 
     def probe(self) -> str:
         """Enter new namespaces in a forked child; "" when that works, else what failed, in one clause."""

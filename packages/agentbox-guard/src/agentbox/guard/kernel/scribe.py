@@ -6,7 +6,7 @@ It decides nothing and answers nobody. Only the loop thread may use it.
 from __future__ import annotations
 
 from agentbox.guard import arguments
-from agentbox.guard.context import show_path
+from agentbox.guard.paths import show_path
 from agentbox.guard.session import Denial, Event
 from agentbox.guard.states import LARGEST
 

@@ -35,7 +35,7 @@ class Seccomp:
     """The row of the table of layers."""
 
     name = "seccomp"
-    enforces = frozenset({"exec", "net", "read", "write"})
+    enforces = kernel.ENFORCES["seccomp"]
 
     def probe(self) -> str:
         """Install a filter with a listener in a forked child; "" when that works, else what is missing, in one

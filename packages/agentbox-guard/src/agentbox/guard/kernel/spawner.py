@@ -14,6 +14,9 @@ import select
 import struct
 import sys
 
+from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel.netns import drop_capabilities
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,9 +38,6 @@ def serve(requests: _socket.socket, confine: Callable[[int, Callable[[], Never]]
 
     `confine(hand_over, start)` enters the layers, hands over by the descriptor and calls `start`.
     """
-    from agentbox.guard.kernel import syscalls
-    from agentbox.guard.kernel.netns import drop_capabilities
-
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     drop_capabilities()
     null = os.open(os.devnull, os.O_RDWR)
@@ -78,8 +78,6 @@ def _receive(requests: _socket.socket) -> tuple[bytes, list[int]] | None:
 
 def _follow(payload: bytes, fds: list[int], confine: Callable[[int, Callable[[], Never]], Never]) -> Never:
     """Start one program, and tell its wait status when it has ended."""
-    from agentbox.guard.kernel import syscalls
-
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     *streams, hand_over, status = fds
     child = os.fork()

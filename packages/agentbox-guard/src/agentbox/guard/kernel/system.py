@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from agentbox.guard.paths import existing
+
 SYSTEM_TREES = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store",
 )  # fmt: skip
@@ -59,8 +61,7 @@ def _beside(file: str) -> list[str]:
     if last in ("bin", "sbin") and len(prefix) > 1:
         is_home = os.path.basename(prefix) == ".local" or prefix == os.path.expanduser("~")
         found += [f"{prefix}/{entry}" for entry in _BESIDE if not (is_home and entry in _SHARED_HOMES)]
-    real = [os.path.realpath(one) for one in found if os.path.exists(one)]
-    return [one for one in real if not is_system(one)]
+    return [one for one in existing(found) if not is_system(one)]
 
 
 def _base_of_environment(file: str) -> list[str]:

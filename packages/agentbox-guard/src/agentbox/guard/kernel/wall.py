@@ -20,9 +20,8 @@ from agentbox.guard.kernel.notify import Listener
 from agentbox.guard.kernel.process import Askers
 from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.kernel.reach import Reach
-from agentbox.guard.kernel.traps import TRAPS, Box
-from agentbox.guard.kernel.traps.execs import problem, unreached
-from agentbox.guard.kernel.traps.refusals import REASON
+from agentbox.guard.kernel.traps import Box, handler
+from agentbox.guard.kernel.traps._base import NEVER
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.confine import Taken
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.traps._base import Handler
     from agentbox.guard.loop import Loop
 
 SURPRISE = "a thread changed an exec while it was under way"
@@ -51,9 +51,8 @@ class Wall:
     ) -> None:
         machine = os.uname().machine
         self._arch = callnumbers.AUDIT_ARCH[machine]
-        self._handlers = {
-            number: (TRAPS[name], name) for name, number in callnumbers.table(machine).items() if name in TRAPS
-        }
+        self._names = {number: name for name, number in callnumbers.table(machine).items()}
+        self._handlers: dict[int, tuple[Handler, str]] = {}
         self.listener = Listener(taken.listener)
         askers = Askers(taken.fresh_proc)
         netns = "netns" in names
@@ -117,6 +116,8 @@ class Wall:
 
     def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
         """See `decisions._base.Wall`."""
+        from agentbox.guard.kernel.traps.execs import problem, unreached
+
         return problem(self.box, pid, file, argv) or unreached(self.box, [file], argv)
 
     def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
@@ -153,7 +154,7 @@ class Wall:
             import traceback
 
             traceback.print_exception(error)
-        name = self._handlers[call.number][1]
+        name = self._names.get(call.number, str(call.number))
         denial = Denial("call", name, f"{UNDECIDED}: {type(error).__name__}: {error}")
         self.box.scribe.deny(self.box.ids(call).process, "sys.call", {"name": name}, denial)
         self.listener.fail(call, errno.EINVAL)
@@ -161,17 +162,28 @@ class Wall:
     def _answer(self, call: Call) -> None:
         found = self._handlers.get(call.number) if call.arch == self._arch else None
         if found is None:
-            self._foreign(call)
-            return
-        handler, name = found
+            found = self._first(call)
+            if found is None:
+                self._foreign(call)
+                return
+        answer, name = found
         self._loop.lazy = True  # what must be written before an answer is flushed by its handler
-        handler(self.box, call, name)
+        answer(self.box, call, name)
+
+    def _first(self, call: Call) -> tuple[Handler, str] | None:
+        """Who answers the first call of its number in this run; None for what no trap is there for."""
+        name = self._names.get(call.number) if call.arch == self._arch else None
+        answer = handler(name) if name else None
+        if name is None or answer is None:
+            return None
+        found = self._handlers[call.number] = answer, name
+        return found
 
     def _foreign(self, call: Call) -> None:
         """A call of another architecture or numbering (i386, x32): its numbers mean other calls."""
         pid = self.box.ids(call).process
         name = f"call {call.number:#x} of architecture {call.arch:#x}"
-        self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, REASON))
+        self.box.scribe.deny_once(pid, "sys.call", name, {"name": name}, Denial("call", name, NEVER))
         self.listener.fail(call, errno.ENOSYS)
 
     def _is_surprise(self, call: Call) -> bool:

@@ -237,17 +237,18 @@ def streams() -> tuple[frozenset[str], frozenset[str]]:
     for fd in (0, 1, 2):
         try:
             path = posix.readlink(f"/proc/self/fd/{fd}")
+            if not path.startswith("/"):
+                continue  # a pipe or a socket has no name, and each open may have to be answered by the supervisor
             info = posix.open(f"/proc/self/fdinfo/{fd}", posix.O_RDONLY)
             flags = int(posix.read(info, 4096).partition(b"flags:")[2].split()[0], 8)
             posix.close(info)
         except OSError:
             continue
-        if path.startswith("/"):
-            mode = flags & posix.O_ACCMODE
-            if mode != posix.O_WRONLY:
-                found[0].add(path)
-            if mode != posix.O_RDONLY:
-                found[1].add(path)
+        mode = flags & posix.O_ACCMODE
+        if mode != posix.O_WRONLY:
+            found[0].add(path)
+        if mode != posix.O_RDONLY:
+            found[1].add(path)
     return frozenset(found[0]), frozenset(found[1])
 
 

@@ -14,7 +14,7 @@ from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from agentbox.guard.decisions import Desk
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     Handler = Callable[["Box", Call, str], None]
     """Takes the box, the waiting call and the call's name."""
+
+NEVER = "no program of the run may do this, whatever the rules say"
+"""The reason of a refusal that no rule can lift."""
+AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 0x100, 0x1000  # <linux/fcntl.h>, Linux 2.6.16 and 2.6.39
 
 
 class Known(dict[bytes, tuple["int", bool, int, str]]):
@@ -152,14 +156,3 @@ def number(argument: int) -> int:
     """An argument of type int: its low half, signed."""
     low = argument & 0xFFFFFFFF
     return low - (1 << 32) if low & 0x80000000 else low
-
-
-def merge(*tables: Mapping[str, Handler]) -> dict[str, Handler]:
-    """One table out of several, each call in one of them only. Raises `ValueError`."""
-    made: dict[str, Handler] = {}
-    for table in tables:
-        twice = made.keys() & table.keys()
-        if twice:
-            raise ValueError(f"traps: {', '.join(sorted(twice))}: got two handlers, expected one")
-        made.update(table)
-    return made

@@ -15,7 +15,7 @@ import struct
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, SET_USER
 from agentbox.guard.kernel.process import AT_FDCWD
-from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.traps._base import Handler
     from agentbox.guard.kernel.walk import Found
 
-AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x200, 0x400, 0x1000
+AT_REMOVEDIR, AT_SYMLINK_FOLLOW = 0x200, 0x400
 """<linux/fcntl.h>"""
 _SET_ID = 0o6000
 _KINDS = (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)

@@ -14,8 +14,7 @@ from agentbox.guard.decisions import denial_of
 from agentbox.guard.decisions._base import rule_text
 from agentbox.guard.kernel.injected import Injected
 from agentbox.guard.kernel.process import AT_FDCWD
-from agentbox.guard.kernel.traps._base import Box, refused
-from agentbox.guard.kernel.traps.changes import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW
+from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, refused
 from agentbox.guard.paths import within
 from agentbox.guard.session import Denial
 from agentbox.policy.forms.path import path_fix

@@ -7,7 +7,7 @@ for what was merely noted) cannot be turned into something else.
 from __future__ import annotations
 
 from agentbox.guard.kernel import rows
-from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.kernel.traps._base import NEVER, Box, number
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
-REASON = "no program of the run may do this, whatever the rules say"
 _FAMILIES = {17: "packet", 38: "alg", 40: "vsock", 43: "smc", 16: "netlink", 1: "unix", 2: "inet", 10: "inet6"}
 
 
 def refuse(box: Box, call: Call, name: str, shown: str = "") -> None:
     """Refuse one call for good; `shown` names it more exactly."""
     shown = shown or name
-    denial = Denial("call", shown, REASON)
+    denial = Denial("call", shown, NEVER)
     if box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, denial):
         box.listener.fail(call, rows.REFUSED[name])
     else:

@@ -12,11 +12,10 @@ import errno
 import os
 import struct
 
-from agentbox.guard.decisions import DECIDERS
-from agentbox.guard.kernel import rows, syscalls
+from agentbox.guard.decisions import decider
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
-from agentbox.guard.kernel.traps._base import Box, number, refused
-from agentbox.guard.kernel.traps.refusals import REASON
+from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -60,7 +59,7 @@ def sort_of(fd: int) -> tuple[int, int]:
     """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
     twin = socket.socket(fileno=os.dup(fd))
     try:
-        return int(twin.family), int(twin.type) & rows.SOCK_KIND
+        return int(twin.family), int(twin.type)
     finally:
         twin.close()
 
@@ -136,8 +135,9 @@ def _connect(box: Box, call: Call, name: str) -> None:
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
-    box.network()
     family, kind = sort_of(fd)
+    if family in _INTERNET:
+        box.network()
     if family == _UNIX and family_of(address) == _UNIX:
         _connect_local(box, call, fd, address)
     elif family in _INTERNET and box.broker is not None:
@@ -219,7 +219,7 @@ def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> Non
 
 def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
     pid = box.ids(call).process
-    verdict = DECIDERS[op].decide(op, {"path": path}, pid, box.desk)
+    verdict = decider(op).decide(op, {"path": path}, pid, box.desk)
     if verdict.denial is not None:
         if box.scribe.deny(pid, op, verdict.args, verdict.denial):
             raise refused()
@@ -237,7 +237,7 @@ def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
     port = int.from_bytes(address[2:4], "big")
     args = {"family": _INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
     pid = box.ids(call).process
-    verdict = DECIDERS[op].decide(op, args, pid, box.desk)
+    verdict = decider(op).decide(op, args, pid, box.desk)
     if verdict.denial is not None:
         if box.scribe.deny(pid, op, verdict.args, verdict.denial):
             raise refused()
@@ -345,7 +345,7 @@ def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
     if not _is_outside(box, fd):
         return
     shown = f"{name} of a connection that was made outside"
-    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, REASON))
+    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, NEVER))
     box.scribe.flush()
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
