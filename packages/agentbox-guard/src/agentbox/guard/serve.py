@@ -280,6 +280,7 @@ class Service:
         taken = confinement.hand_over.take()
         if taken is None:
             launch.confirm(self._child, report, name)
+            self._check_ended(name)
             return
         self._confined = Confined(
             self._run,
@@ -300,6 +301,21 @@ class Service:
         self.loop.forget(report)
         os.close(report)
         launch.judge(self._child, b"".join(told), name)
+        if not self._confined.has_started:
+            self._check_ended(name)
+
+    def _check_ended(self, name: str) -> None:
+        """The child has ended before the command's exec: raise `GuardFailed`, unless the user has ended it."""
+        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+        killed = ended is not None and ended.si_code != os.CLD_EXITED
+        if ended is None or (killed and ended.si_status in _ENDING):
+            return
+        os.waitpid(self._child.pid, 0)
+        how = f"{'by signal' if killed else 'with status'} {ended.si_status}"
+        raise GuardFailed(
+            f"{name}: was not started: what prepares its confinement ended first, {how}",
+            "can /dev/null be opened for reading and writing? agentbox doctor tries each layer",
+        )
 
     @property
     def _agent(self) -> int:

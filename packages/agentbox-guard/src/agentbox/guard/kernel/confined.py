@@ -79,6 +79,11 @@ class Confined:
             self._wall.box.askers.heard = self._processes.check
             self._wall.start(loop, loop.drain)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the command's own exec has been let through; where nobody is asked, nobody knows."""
+        return self._wall is None or self._wall.lineage.started
+
     def _post(self, call: Callable[[], None]) -> None:
         self._jobs.post(lambda _: call(), None)
 
