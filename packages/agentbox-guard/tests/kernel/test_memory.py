@@ -94,3 +94,16 @@ def test_answers_are_written_where_they_are_wanted(pages):
     assert area[8:14] == b"answer"
     with pytest.raises(OSError):
         Memory().write(os.getpid(), address + 2 * PAGE, b"x")
+
+
+def test_words_that_lie_side_by_side_or_apart_are_the_same_words(pages):
+    """Texts in one page, over the end of a page, the same text twice, an empty one, and all in any order."""
+    address, area = pages
+    texts = {0: b"one\0", 4: b"\0", 5: b"three\0", PAGE - 3: b"over the end\0", PAGE + 100: b"last\0"}
+    for place, text in texts.items():
+        put(area, place, text)
+    order = [PAGE - 3, 0, 5, 4, PAGE + 100, 0]
+    pointers = b"".join(struct.pack("=Q", address + place) for place in order) + bytes(8)
+    put(area, PAGE + 512, pointers)
+    words = Memory().words(os.getpid(), address + PAGE + 512)
+    assert words == [b"over the end", b"one", b"three", b"", b"last", b"one"]

@@ -74,13 +74,19 @@ class Memory:
         """The texts of a null-terminated array of pointers (argv); a null array is empty, as for execve(2) on Linux."""
         found: list[bytes] = []
         left = MOST_ARGUMENT_BYTES
+        start, page = 0, b""  # the texts mostly lie side by side: one reading for all that are in a page
         while address and len(found) < MOST_ARGUMENTS:
             count = min(64, (PAGE - address % PAGE) // 8) or 1
             pointers = struct.unpack(f"={count}Q", self.block(pid, address, 8 * count))
             for pointer in pointers:
                 if not pointer:
                     return found
-                word = self.text(pid, pointer, left)
+                if not start <= pointer < start + len(page):
+                    start, page = pointer, self._window.read(pid, pointer, PAGE - pointer % PAGE)
+                end = page.find(b"\0", pointer - start)
+                word = page[pointer - start : end] if end >= 0 else self.text(pid, pointer, left)
+                if len(word) >= left:
+                    raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
                 left -= len(word) + 1
                 found.append(word)
             address += 8 * count
