@@ -1,6 +1,7 @@
 """The command form: a resolved program file and the first of its arguments (docs/spec/policy.md, section 7).
 
-Never looks at the spelling of a program, except where one file holds many programs and picks by it.
+Never takes a name for a program. It looks at argv[0] where the program may pick by it what to do: in a file that holds
+many programs, and under a rule that says which arguments come first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,21 @@ def program_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> boo
         return True
     if form["file"] != file:
         return False
-    return not is_multi_call(file) or (len(argv) > 0 and base_name(argv[0]) == base_name(form["program"]))
+    return not is_multi_call(file) or called(argv) == base_name(form["program"])
+
+
+def called(argv: Sequence[str]) -> str | None:
+    """The last name of argv[0]; None without one."""
+    return base_name(argv[0]) if argv else None
+
+
+def name_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> bool:
+    """Whether the program is called by a name of its own, where the rule has arguments.
+
+    Programs may take a part of their command line from argv[0]: git called `git-clone` clones (git.c), a shell called
+    `-sh` reads its start-up files (sh(1)).
+    """
+    return not form["args"] or called(argv) in (base_name(form["program"]), base_name(file))
 
 
 def command_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> bool:
@@ -41,4 +56,6 @@ def command_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> boo
     is called by).
     """
     wanted = form["args"]
-    return program_matches(form, file, argv) and list(argv[1 : 1 + len(wanted)]) == wanted
+    if not program_matches(form, file, argv) or not name_matches(form, file, argv):
+        return False
+    return list(argv[1 : 1 + len(wanted)]) == wanted

@@ -12,7 +12,14 @@ from os.path import isfile, realpath
 
 from agentbox.policy import place
 from agentbox.policy.errors import PolicyError
-from agentbox.policy.forms.command import base_name, command_matches, is_multi_call, program_matches
+from agentbox.policy.forms.command import (
+    base_name,
+    called,
+    command_matches,
+    is_multi_call,
+    name_matches,
+    program_matches,
+)
 from agentbox.policy.forms.path import path_fix, quoted
 from agentbox.policy.rules._base import NOTHING, Kind, Scope, Unusable, arity, is_missing
 from agentbox.policy.rules._files import plain_path
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 SHOWN_ARGUMENTS = 160
 """How many characters of a command a denial shows."""
+SHOWN_NAME = 40
 
 
 class Exec(Kind):
@@ -107,11 +115,15 @@ class Exec(Kind):
         rules = policy.rules_of(self.covers)
         for rule in rules:
             if program_matches(rule.form, file, argv):
+                if not name_matches(rule.form, file, argv):
+                    name = called(argv)
+                    how = "without a name" if name is None else f"by the name {name[:SHOWN_NAME]}"
+                    return f"it is called {how}, and {rule.where} has arguments, so it means {_names(rule, file)}", rule
                 return f"{rule.where} allows it only with the arguments `{' '.join(rule.form['args'])}`", rule
         for rule in rules:
             if rule.form["file"] == file:
-                called = rule.form["program"]
-                return f"{base_name(file)} is many programs in one, and {rule.where} allows only {called}", rule
+                only = rule.form["program"]
+                return f"{base_name(file)} is many programs in one, and {rule.where} allows only {only}", rule
             if rule.form["match"] == "name" and rule.form["program"] == base_name(file):
                 if policy.is_writable(file):
                     return (
@@ -128,10 +140,14 @@ class Exec(Kind):
         program = _program_for(policy, file, argv)
         if not program:
             return ""
-        words = [program]
-        if len(argv) > 1 and _is_subcommand(argv[1]):
-            words.append(argv[1])
-        return f"exec: {' '.join(words)}"
+        if len(argv) < 2 or not _is_subcommand(argv[1]):
+            return f"exec: {program}"
+        # With arguments, a rule means the program by names of its own only.
+        name = called(argv) or ""
+        named = _program_by_name(policy, file, name)
+        if named or is_multi_call(file) or name == base_name(file):
+            return f"exec: {named or program} {argv[1]}"
+        return f"exec: {program}"
 
 
 def _check_words(value: Value) -> None:
@@ -173,19 +189,26 @@ def _program_for(policy: Policy, file: str, argv: tuple[str, ...]) -> str:
     """How a rule would have to name the program so that it means `file`: by its bare name if PATH leads there, else by
     path.
     """
-    called = file
+    path = file
     if is_multi_call(file):
         if not argv:
             return ""
-        called = argv[0]
-    name = base_name(called)
-    if find_program(name, policy.search, policy.is_writable) == file and quoted(name, True):
-        return quoted(name, True)
-    if called[:1] != "/" or realpath(called) != file:
-        return ""
-    line = path_fix("read", called, policy.cwd)
-    relative = "./" + called[len(policy.cwd) + 1 :] if called.startswith(policy.cwd + "/") else called
+        path = argv[0]
+    named = _program_by_name(policy, file, base_name(path))
+    if named or path[:1] != "/" or realpath(path) != file:
+        return named
+    line = path_fix("read", path, policy.cwd)
+    relative = "./" + path[len(policy.cwd) + 1 :] if path.startswith(policy.cwd + "/") else path
     return quoted(relative, True) if line else ""
+
+
+def _program_by_name(policy: Policy, file: str, name: str) -> str:
+    """`name` as a rule would have it, if PATH leads from it to `file`; else ""."""
+    return quoted(name, True) if name and find_program(name, policy.search, policy.is_writable) == file else ""
+
+
+def _names(rule: Rule, file: str) -> str:
+    return " or ".join(dict.fromkeys((base_name(rule.form["program"]), base_name(file))))
 
 
 def _is_subcommand(word: str) -> bool:
