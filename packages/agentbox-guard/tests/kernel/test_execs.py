@@ -1,13 +1,13 @@
 """Hostile starts of programs, with the agent in C: failed ones, rewritten ones, long ones; each with its control."""
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
+from compiled import Box
 
 from agentbox.guard.arguments import MOST_BYTES
 
@@ -22,40 +22,6 @@ ECHO, ID = os.path.realpath("/usr/bin/echo"), os.path.realpath("/usr/bin/id")
 @pytest.fixture
 def box(tmp_path):
     return Box(tmp_path)
-
-
-class Box:
-    """Compiles an agent, and runs it with and without the sandbox."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        (folder / "ws").mkdir()
-        (folder / "state").mkdir()
-
-    def compile(self, source, *options):
-        path = self.folder / "agent.c"
-        path.write_text(source)
-        subprocess.run(
-            ["gcc", "-w", "-O1", "-pthread", *options, "-o", str(self.folder / "agent"), str(path)], check=True
-        )
-
-    def plain(self, *words):
-        command = [str(self.folder / "agent"), *words]
-        return subprocess.run(command, cwd=self.folder / "ws", capture_output=True, text=True, timeout=60)
-
-    def boxed(self, policy, *words, command=()):
-        state = self.folder / "state"
-        (state / "agentbox.policy").write_text(policy)
-        command = [
-            sys.executable, "-m", "agentbox.cli", "run", "-p", f"{state}/agentbox.policy", "-t", f"{state}/trace.jsonl",
-            "--", *(command or (str(self.folder / "agent"), *words)),
-        ]  # fmt: skip
-        environ = {**os.environ, "TMPDIR": str(state)}
-        return subprocess.run(command, cwd=self.folder / "ws", env=environ, capture_output=True, text=True, timeout=60)
-
-    def trace(self):
-        text = (self.folder / "state" / "trace.jsonl").read_bytes()
-        return [json.loads(line) for line in text.splitlines()]
 
 
 FAILS = f"""

@@ -1,7 +1,8 @@
 """SHA-256 of files, remembered while a file's device, inode, size and times stay the same.
 
 Nothing is remembered of a file that the run has opened for writing: mmap(2) lets a change of its content come before
-the change of its times. It writes nothing.
+the change of its times. While a program is about to start, the run does not get its file for writing. It writes
+nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _MOST_GROWTH = 64 * 1024 * 1024  # bytes beyond the size: files of /proc say 0, 
 class Hashes:
     """May be used from any thread: a race costs a second hash, never a wrong one."""
 
-    __slots__ = ("_known", "_written")
+    __slots__ = ("_held", "_known", "_written")
 
     def __init__(self) -> None:
+        self._held: dict[tuple[int, int], int] = {}
         self._known: dict[tuple[int, ...], str] = {}
         self._written: set[tuple[int, int]] | None = set()
 
@@ -79,11 +81,35 @@ class Hashes:
         return self._remembered((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
 
     def written(self, info: os.stat_result) -> None:
-        """The run is about to get the file for writing: from now on it is hashed anew each time."""
+        """The run is about to get the file for writing: from now on it is hashed anew each time.
+
+        Raises `OSError` (ETXTBSY, as of a running program) while the file is held.
+        """
+        if (info.st_dev, info.st_ino) in self._held:
+            raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
         if self._written is not None:
             self._written.add((info.st_dev, info.st_ino))
             if len(self._written) > _MOST_WRITTEN:
                 self._written = None  # of so many, nothing is remembered at all
+
+    def is_written(self, info: os.stat_result) -> bool:
+        """Whether the run has had the file for writing."""
+        return self._is_written((info.st_dev, info.st_ino))
+
+    def hold(self, info: os.stat_result) -> Callable[[], None]:
+        """Let nobody of the run have the file for writing until the function that is returned has been called."""
+        place = info.st_dev, info.st_ino
+        self._held[place] = self._held.get(place, 0) + 1
+        left = [place]
+
+        def release() -> None:
+            for one in left:
+                self._held[one] -= 1
+                if not self._held[one]:
+                    del self._held[one]
+            left.clear()
+
+        return release
 
     def _remembered(self, identity: tuple[int, ...]) -> str:
         return "" if self._is_written(identity) else self._known.get(identity, "")

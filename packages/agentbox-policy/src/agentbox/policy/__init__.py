@@ -13,7 +13,7 @@ from agentbox.policy.rules import KINDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentbox.policy.address import canonical_address, is_special_address
-    from agentbox.policy.rules.env import never_passed, never_passed_names
+    from agentbox.policy.rules.env import never_passed, never_passed_names, obeyed_by
     from agentbox.policy.starter import starter_policy
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "never_passed",
     "never_passed_names",
+    "obeyed_by",
     "parse",
     "starter_policy",
 ]
@@ -37,6 +38,7 @@ _LATER = {
     "is_special_address": "agentbox.policy.address",
     "never_passed": "agentbox.policy.rules.env",
     "never_passed_names": "agentbox.policy.rules.env",
+    "obeyed_by": "agentbox.policy.rules.env",
     "starter_policy": "agentbox.policy.starter",
 }
 

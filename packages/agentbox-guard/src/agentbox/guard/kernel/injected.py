@@ -2,20 +2,20 @@
 `GIT_CONFIG_COUNT`, another `HOME`.
 
 A rule for a program with any arguments trusts it with all that arguments can ask for, but not with code that is loaded
-into it; one that names arguments says that the program is to do this and nothing else. It reads no memory and decides
-on what it is given.
+into it, nor a script with another interpreter's start than its own; one that names arguments says that the program is
+to do this and nothing else. It reads no memory and decides on what it is given.
 """
 
 from __future__ import annotations
 
 import os
 
-from agentbox.policy import never_passed
+from agentbox.policy import never_passed, obeyed_by
 from agentbox.policy.forms.command import command_matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agentbox.policy import Policy
 
@@ -24,18 +24,41 @@ ARGUMENTS = "; a rule for this program without arguments allows it"
 _LOADER = never_passed("LD_PRELOAD")
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 """Where git and others look for their configuration (XDG base directories, git-config(1))."""
+HARMLESS = frozenset(
+    ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
+    + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE")
+    + ("PYTHONHASHSEED", "PYTHONNOUSERSITE", "GIT_CONFIG_NOSYSTEM", "AGENTBOX_PYTHONPATH")
+)
+"""Variables that say nothing about code though their names begin like those that do, and by which a guard's own go on;
+what the interpreter's guard lets pass (python/events/process.py, whose list is the same).
+"""
+_NODE_OPTIONS = frozenset(
+    ("--enable-source-maps", "--expose-gc", "--expose_gc", "--max-old-space-size", "--max_old_space_size")
+    + ("--max-semi-space-size", "--no-deprecation", "--no-warnings", "--stack-trace-limit", "--trace-deprecation")
+    + ("--trace-uncaught", "--trace-warnings", "--unhandled-rejections")
+)
+"""What may follow the guard's own value of NODE_OPTIONS: options that load and write nothing (doc/api/cli.md)."""
+_MAKE_LETTERS = frozenset("bBdikLmnpqrRsStvw")
+"""Options of make(1) without an argument; not -e, by which variables take the place of what a makefile says."""
+_MAKE_WORDS = ("--jobserver-auth=", "--jobserver-fds=", "--no-print-directory")
 
 
 class Injected:
-    """For one start: what its environment must not hold. `any` is true when nothing is forbidden."""
+    """For one start of `file`, as a rule names it: what its environment must not hold. `environ` is what the run was
+    started with, `interpreters` the files that read it where it is a script. `any` is true when nothing is forbidden.
+    """
 
-    __slots__ = ("_loader_only", "_own", "any")
+    __slots__ = ("_free", "_obeyed", "_own", "_script", "any")
 
-    def __init__(self, policy: Policy, file: str, argv: list[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, policy: Policy, file: str, argv: list[str], environ: Mapping[str, str], interpreters: Sequence[str] = ()
+    ) -> None:
         rules = [rule.form for rule in policy.rules_of(("exec",)) if command_matches(rule.form, file, tuple(argv))]
         self.any = not rules or any(form["match"] == "any" for form in rules)
-        self._loader_only = any(not form["args"] for form in rules)
+        self._free = any(not form["args"] for form in rules)
         self._own = environ
+        self._script = bool(interpreters)
+        self._obeyed = obeyed_by(interpreters[-1]) if interpreters else frozenset()
 
     def reason(self, environ: Iterable[bytes]) -> str:
         """Why a program must not be started with these variables (`NAME=value`), or "" when it may.
@@ -45,11 +68,37 @@ class Injected:
         if self.any:
             return ""
         for one in environ:
-            name, _, value = os.fsdecode(one).partition("=")
-            if self._forbids(name) and self._own.get(name) != value:
-                return REASON.format(name) + ("" if self._loader_only else ARGUMENTS)
+            name, equals, value = os.fsdecode(one).partition("=")
+            if not equals or self._own.get(name) == value or _is_harmless(name, value, self._own.get(name)):
+                continue
+            why = never_passed(name)
+            if self._always_forbids(why):
+                return REASON.format(name)
+            if not self._free and (why is not None or name in _HOMES):
+                return REASON.format(name) + ARGUMENTS
         return ""
 
-    def _forbids(self, name: str) -> bool:
-        why = never_passed(name)
-        return why == _LOADER if self._loader_only else why is not None or name in _HOMES
+    def _always_forbids(self, why: str | None) -> bool:
+        """Whether it makes no difference what the rule says of arguments. A script's arguments are its own, not its
+        interpreter's; where nobody knows that (env(1), another one), it may obey any variable.
+        """
+        if self._script and why is not None and (not self._obeyed or why in self._obeyed):
+            return True
+        return why == _LOADER
+
+
+def _is_harmless(name: str, value: str, given: str | None) -> bool:
+    if name == "NODE_CHANNEL_FD":  # the pipe of child_process.fork
+        return value.isdigit()
+    if name == "NODE_OPTIONS":
+        rest = value.removeprefix(given or "").split()
+        return all(word.partition("=")[0] in _NODE_OPTIONS for word in rest)
+    if name in ("MAKEFLAGS", "MFLAGS"):  # what make gives to all that it starts
+        return all(map(_is_plain_make_word, value.split()))
+    return name in HARMLESS
+
+
+def _is_plain_make_word(word: str) -> bool:
+    if word.startswith(("-j", "-l")):
+        return not word[2:].strip("0123456789.")
+    return word.startswith(_MAKE_WORDS) or _MAKE_LETTERS.issuperset(word.removeprefix("-"))

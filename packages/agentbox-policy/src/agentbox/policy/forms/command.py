@@ -34,7 +34,8 @@ def program_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> boo
         return True
     if form["file"] != file:
         return False
-    return not is_multi_call(file) or called(argv) == base_name(form["program"])
+    program: str = form["program"]
+    return not is_multi_call(file) or called(argv) == base_name(program)
 
 
 def called(argv: Sequence[str]) -> str | None:
@@ -58,4 +59,4 @@ def command_matches(form: dict[str, Any], file: str, argv: Sequence[str]) -> boo
     wanted = form["args"]
     if not program_matches(form, file, argv) or not name_matches(form, file, argv):
         return False
-    return list(argv[1 : 1 + len(wanted)]) == wanted
+    return list(argv[1 : 1 + len(wanted)]) == list(wanted)

@@ -60,6 +60,40 @@ NEVER_NAMES = {
 }
 
 
+OBEYING = {
+    "bash runs it": ("bash",),
+    "git runs programs from its configuration": ("git",),
+    "git runs programs from it": ("git",),
+    "a shell runs it or is changed by it": ("bash", "dash", "fish", "ksh", "mksh", "sh", "zsh"),
+    "Lua runs it": ("lua", "luajit"),
+    "the Lua interpreter obeys it": ("lua", "luajit"),
+    "the Python interpreter obeys it": ("pypy", "python"),
+    "the Node, Bun or Electron runtime obeys it": ("bun", "electron", "node", "nodejs"),
+    "the Perl interpreter obeys it": ("perl",),
+    "the Ruby interpreter obeys it": ("ruby",),
+    "the PHP interpreter obeys it": ("php",),
+    "the R interpreter obeys it": ("R", "Rscript"),
+    "the Java runtime obeys it": ("java",),
+    "the .NET runtime loads code from it": ("dotnet",),
+    "the Erlang runtime obeys it": ("erl",),
+    "build tools run programs from it": ("cargo", "gmake", "go", "make"),
+}
+"""Why a variable is never passed on, and the programs that it is for, by the beginning of their names."""
+
+
+def obeyed_by(file: str) -> frozenset[str]:
+    """Which variables the program `file` obeys, by what `never_passed` says of them; empty for one that is not known.
+
+    Version suffixes are understood (`python3.12`).
+    """
+    program = file.rpartition("/")[2]
+    return frozenset(
+        why
+        for why, names in OBEYING.items()
+        if any(program.startswith(one) and not program[len(one) :].strip("0123456789.-") for one in names)
+    )
+
+
 def never_passed(name: str) -> str | None:
     """Why the variable `name` is never passed on to an agent, or None if a rule may allow it.
 

@@ -14,6 +14,7 @@ from agentbox.guard.decisions import denial_of
 from agentbox.guard.decisions._base import rule_text
 from agentbox.guard.kernel.injected import Injected
 from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.proof import Content, Proof
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, refused
 from agentbox.guard.paths import within
 from agentbox.guard.session import Denial
@@ -21,7 +22,7 @@ from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from agentbox.guard.kernel.notify import Call
@@ -44,43 +45,61 @@ def is_loader(file: str) -> bool:
     return os.path.basename(file).startswith(_LOADERS)
 
 
+class Request:
+    """What an exec asks for, from its arguments: `path` from the folder `base`, and the supervisor's own copy of argv.
+    `environ` is where the kernel reads the variables.
+    """
+
+    __slots__ = ("argv", "base", "environ", "flags", "path")
+
+    def __init__(self, box: Box, call: Call, base: int, addresses: tuple[int, ...], flags: int) -> None:
+        path, argv, self.environ = addresses
+        self.base = base
+        self.flags = flags
+        self.path = box.memory.text(call.pid, path)
+        self.argv = box.memory.words(call.pid, argv)
+
+    @property
+    def words(self) -> list[str]:
+        """argv as text."""
+        return [os.fsdecode(word) for word in self.argv]
+
+
 def _execve(box: Box, call: Call, name: str) -> None:
-    path, argv, environ = call.args[:3]
-    _start(box, call, AT_FDCWD, path, argv, environ, 0)
+    _start(box, call, Request(box, call, AT_FDCWD, call.args[:3], 0))
 
 
 def _execveat(box: Box, call: Call, name: str) -> None:
-    base, path, argv, environ, flags = call.args[:5]
-    _start(box, call, base & 0xFFFFFFFF, path, argv, environ, flags)
+    base, *addresses, flags = call.args[:5]
+    _start(box, call, Request(box, call, base & 0xFFFFFFFF, tuple(addresses), flags))
 
 
-def _start(box: Box, call: Call, base: int, address: int, arguments: int, environ: int, flags: int) -> None:
-    path = box.memory.text(call.pid, address)
-    argv = box.memory.words(call.pid, arguments)
-    if not path and flags & AT_EMPTY_PATH:
-        found = box.tree.behind(call.pid, base)
+def _start(box: Box, call: Call, request: Request) -> None:
+    if not request.path and request.flags & AT_EMPTY_PATH:
+        found = box.tree.behind(call.pid, request.base)
     else:
-        found = box.tree.find(call.pid, path, base, follow=not flags & AT_SYMLINK_NOFOLLOW)
-    at_name = _written(path, base)
+        follow = not request.flags & AT_SYMLINK_NOFOLLOW
+        found = box.tree.find(call.pid, request.path, request.base, follow=follow)
     try:
         info = os.fstat(found.fd)
         if stat.S_ISLNK(info.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o111:
             raise refused()
-        _decide(box, call, found, argv, path, at_name, environ)
+        _decide(box, call, found, request)
     finally:
         found.close()
 
 
-def _written(path: bytes, base: int) -> bytes:
+def _written(request: Request) -> bytes:
     """The name under which the kernel gives a script to its interpreter (fs/exec.c, alloc_bprm)."""
+    path, base = request.path, request.base
     if path[:1] == b"/" or base == AT_FDCWD:
         return path
     return b"/dev/fd/%d/%s" % (base, path) if path else b"/dev/fd/%d" % base
 
 
-def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, at_name: bytes, environ: int) -> None:
+def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
     pid = box.ids(call).process
     if not box.lineage.started and pid == box.lineage.agent:
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
@@ -88,7 +107,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
         return
     launched = pid in box.launches
     box.launches.discard(pid)
-    words = [os.fsdecode(word) for word in argv]
+    words = request.words
     try:
         folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))
     except OSError:
@@ -96,27 +115,15 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
     args: dict[str, Any] = {"file": found.text, "argv": words, "cwd": folder}
     denial: Denial | None = None
     injected: Injected | None = None
-    if launched:
-        pass  # it was decided on when the SDK asked for it
-    elif found.no_name or found.path[:1] != b"/":
-        denial = Denial("exec", _target(found.text, words), NO_FILE)
-    else:
-        denial = problem(box, pid, found.text, words)
-        if denial is not None and _is_named(box, call, found, path, words):
-            denial = None
-        denial = denial or unreached(box, [found.text, *_interpreters(box, call, found.fd)], words)
-        if denial is None and box.lineage.is_agent(pid):
-            injected = Injected(box.desk.policy, found.text, words, box.desk.environ)
-            denial = _injected(box, call, injected, found.text, words, environ)
+    if not launched:  # else it was decided on when the SDK asked for it
+        denial, injected = _judge(box, call, pid, found, request)
     if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
         raise refused()
+    content = Content(box.hashes, found.fd, _is_writable(box, found.text))
     fd, found.fd = found.fd, -1
 
-    def work() -> str:
-        return box.hashes.descriptor(fd)
-
     def done(outcome: Any) -> None:
-        args["sha256"] = outcome if type(outcome) is str else None
+        content.digest = args["sha256"] = outcome if type(outcome) is str else None
         try:
             if launched:
                 box.scribe.started(pid, args)
@@ -124,34 +131,71 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
                 parent = int(open_parent(call.pid))
                 box.scribe.observe(pid, "proc.exec", args, also=parent)
             box.scribe.flush()
-            _let(box, call, pid, fd, argv, at_name, injected if denial is None else None)
+            _let(box, call, pid, fd, request, content, injected if denial is None else None)
+        except BaseException:
+            content.close()
+            raise
         finally:
             os.close(fd)
 
+    _hash(box, fd, done)
+
+
+def _hash(box: Box, fd: int, done: Callable[[Any], None]) -> None:
+    """Call `done` with the program's hash, or the error: a large one is read in a thread."""
+
+    def work() -> str:
+        return box.hashes.descriptor(fd)
+
     info = os.fstat(fd)
-    if info.st_size <= _HASH_HERE or box.hashes.known(info):
-        try:
-            outcome: Any = work()
-        except OSError as error:
-            outcome = error
-        done(outcome)
-    else:
+    if info.st_size > _HASH_HERE and not box.hashes.known(info):
         box.jobs.run(work, done)
+        return
+    try:
+        outcome: Any = work()
+    except OSError as error:
+        outcome = error
+    done(outcome)
 
 
-def _is_named(box: Box, call: Call, found: Found, path: bytes, argv: list[str]) -> bool:
-    """True if a rule names the very path that was asked for, and that and what it leads to are the run's to write.
+def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tuple[Denial | None, Injected | None]:
+    """Why a process may not start what was found, or None; and how the variables of what it becomes are judged."""
+    words = request.words
+    if found.no_name or found.path[:1] != b"/":
+        return Denial("exec", _target(found.text, words), NO_FILE), None
+    named = found.text
+    denial = problem(box, pid, named, words)
+    if denial is not None:
+        named = _named(box, call, found, request)
+        if not named:
+            return denial, None
+    interpreters = _interpreters(box, call, found.fd)
+    denial = unreached(box, [found.text, *interpreters], words)
+    if denial is not None or not box.lineage.is_agent(pid):
+        return denial, None
+    injected = Injected(box.desk.policy, named, words, box.desk.environ, interpreters)
+    reason = "" if injected.any else injected.reason(box.memory.words(call.pid, request.environ))
+    return (Denial("exec", _target(found.text, words), reason) if reason else None), injected
+
+
+def _named(box: Box, call: Call, found: Found, request: Request) -> str:
+    """The very path that was asked for, if a rule names it, and that and what it leads to are the run's to write;
+    else "".
 
     A program that is built or installed during the run may be a link, of which the rule could not know.
     """
     try:
-        written = os.path.normpath(os.fsdecode(box.tree.absolute(call.pid, path, AT_FDCWD)))
+        written = os.path.normpath(os.fsdecode(box.tree.absolute(call.pid, request.path, request.base)))
     except OSError:
-        return False
+        return ""
     policy = box.desk.policy
-    decision = policy.decide("exec", written, argv)
+    decision = policy.decide("exec", written, request.words)
     named = decision.rule is not None and decision.allowed and decision.rule.form["match"] == "path"
-    return named and policy.is_writable(written) and policy.is_writable(found.text)
+    return written if named and policy.is_writable(written) and policy.is_writable(found.text) else ""
+
+
+def _is_writable(box: Box, file: str) -> bool:
+    return box.desk.policy.is_writable(file) or within(file, list(box.desk.private.values()))
 
 
 def open_parent(pid: int) -> int:
@@ -161,22 +205,20 @@ def open_parent(pid: int) -> int:
     return parent_and_group(pid)[0]
 
 
-def _injected(box: Box, call: Call, injected: Injected, file: str, argv: list[str], environ: int) -> Denial | None:
-    if injected.any:
-        return None
-    reason = injected.reason(box.memory.words(call.pid, environ))
-    return Denial("exec", _target(file, argv), reason) if reason else None
-
-
-def _let(box: Box, call: Call, pid: int, fd: int, argv: list[bytes], at_name: bytes, injected: Injected | None) -> None:
+def _let(
+    box: Box, call: Call, pid: int, fd: int, request: Request, content: Content, injected: Injected | None
+) -> None:
+    """Let the exec go on, and expect what it must lead to."""
     line = first_line(fd)
+    argv = request.argv
     if line:
         program: tuple[int, int] | None = _interpreter(box, call, line)
-        argv = [at_name, *argv[1:]]
+        argv = [_written(request), *argv[1:]]
     else:
         info = os.fstat(fd)
         program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
-    box.lineage.expect(pid, call.pid, program, argv, whole=not line, injected=injected)
+    proof = Proof(content, injected, script=bool(line))
+    box.lineage.expect(pid, call.pid, program, argv, whole=not line, proof=proof)
     _proceed(box, call)
 
 
@@ -246,7 +288,7 @@ def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
         return denial_of(decision, "exec")
     if is_loader(file):
         return Denial("exec", target, LOADER, fix=decision.fix)
-    if policy.is_writable(file) or within(file, list(box.desk.private.values())):
+    if _is_writable(box, file):
         return Denial("exec", target, WRITABLE, fix=decision.fix)
     return None
 
