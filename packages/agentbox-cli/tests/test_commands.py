@@ -140,6 +140,21 @@ def test_nothing_to_show_is_said(folder: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "agentbox: trace.jsonl: no entry of that kind and operation\n")
 
 
+def test_a_program_is_shown_as_the_file_that_it_was(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its name, argv[0], is its starter's to choose: where that is another, the file is named first."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"], "cwd": str(folder)})
+    for argv in (["ls", "-u"], ["/usr/bin/id", "-u"], ["id"], []):
+        writer.append("observe", "proc.exec", args={"file": "/usr/bin/id", "argv": argv, "cwd": str(folder)})
+    writer.append("observe", "proc.exec", args={"file": f"{folder}/out/tool", "argv": ["ls"], "cwd": str(folder)})
+    writer.close()
+    main(["show", "--op", "proc.exec"])
+    shown = [line.split("proc.exec", 1)[1].strip() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [
+        "/usr/bin/id as ls -u", "/usr/bin/id -u", "id", "/usr/bin/id as nothing", "out/tool as ls",
+    ]  # fmt: skip
+
+
 def test_a_torn_trace_is_shown_as_far_as_it_goes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """After a crash the whole entries are shown, then the error."""
     trace = record(folder)

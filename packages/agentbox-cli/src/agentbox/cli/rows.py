@@ -5,6 +5,7 @@ Never trusts what an entry holds: types are checked before use, and every text t
 
 from __future__ import annotations
 
+import os
 import time
 
 from agentbox.cli import output
@@ -115,6 +116,16 @@ def _target(op: str, args: dict[str, Any]) -> str:
     return target(op, args)
 
 
+def _exec(op: str, args: dict[str, Any]) -> str:
+    """The command, and which file it was where the name, which its starter chooses, is not that file's."""
+    file, argv = args.get("file"), args.get("argv")
+    if not isinstance(file, str) or not isinstance(argv, list):
+        return _target(op, args)
+    name = os.path.basename(str(argv[0])) if argv else None
+    command = target(op, args)
+    return command if name == os.path.basename(file) else f"{file} as {command or 'nothing'}"
+
+
 def _load(op: str, args: dict[str, Any]) -> str:
     return str(args["path"] if "path" in args else args["name"])
 
@@ -148,6 +159,7 @@ _NAMES = frozenset(("url", "argv", "path", "host", "address"))
 _ABOUT = {
     "process.start": _process,
     "effect.begin": _begin,
+    "proc.exec": _exec,
     "run.end": _end,
     "code.load": _load,
     "proc.signal": _signal,

@@ -27,7 +27,7 @@ HOLDS: dict[str, dict[str, str]] = {
     "exec": {
         "guard": "every program that the interpreter starts, with its arguments",
         "landlock": "programs outside of the system's folders and of those that rules name",
-        "seccomp": "every program that is started, decided on the resolved file and its arguments",
+        "seccomp": "every program that is started, decided on the resolved file, its arguments and what injects code",
         "seatbelt": "programs outside of the system's folders and of those that rules name",
     },
     "env": {
@@ -43,7 +43,7 @@ UNHELD: dict[str, str] = {
     "net": "what is said over an allowed connection, and what is told by asking for names below an allowed *.name",
     "exec": "what an allowed program does within the rules for files and network; "
     "the arguments of what it starts in turn",
-    "env": "variables that a program sets for those that it starts itself",
+    "env": "variables that a program sets for those that it starts itself, but for what injects code",
 }
 """Rule kind to what no layer enforces."""
 
