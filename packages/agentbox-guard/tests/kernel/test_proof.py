@@ -58,7 +58,7 @@ def test_variables(entry, free, told, bash, env):
     policy = parse(RULES, cwd="/", home="/h", search="")
 
     def passes(file, *interpreters):
-        found = Injected(policy, file, ["x", "now"], ENVIRON, interpreters).reason([b"A=1", os.fsencode(entry), b""])
+        found = Injected(policy, file, [file, "now"], ENVIRON, interpreters).reason([b"A=1", os.fsencode(entry), b""])
         assert not found or found.startswith(f"the variable {entry.partition('=')[0]} would make it run something else")
         return not found
 
