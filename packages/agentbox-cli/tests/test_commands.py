@@ -146,12 +146,13 @@ def test_a_program_is_shown_as_the_file_that_it_was(folder: Path, capsys: pytest
     writer.append("meta", "run.start", args={"argv": ["x"], "cwd": str(folder)})
     for argv in (["ls", "-u"], ["/usr/bin/id", "-u"], ["id"], []):
         writer.append("observe", "proc.exec", args={"file": "/usr/bin/id", "argv": argv, "cwd": str(folder)})
+    writer.append("observe", "proc.exec", args={"file": "/usr/bin/python3.12", "argv": ["python", "x"], "cwd": "/"})
     writer.append("observe", "proc.exec", args={"file": f"{folder}/out/tool", "argv": ["ls"], "cwd": str(folder)})
     writer.close()
     main(["show", "--op", "proc.exec"])
     shown = [line.split("proc.exec", 1)[1].strip() for line in capsys.readouterr().out.splitlines()]
     assert shown == [
-        "/usr/bin/id as ls -u", "/usr/bin/id -u", "id", "/usr/bin/id as nothing", "out/tool as ls",
+        "/usr/bin/id as ls -u", "/usr/bin/id -u", "id", "/usr/bin/id as nothing", "python x", "out/tool as ls",
     ]  # fmt: skip
 
 

@@ -121,9 +121,14 @@ def _exec(op: str, args: dict[str, Any]) -> str:
     file, argv = args.get("file"), args.get("argv")
     if not isinstance(file, str) or not isinstance(argv, list):
         return _target(op, args)
-    name = os.path.basename(str(argv[0])) if argv else None
     command = target(op, args)
-    return command if name == os.path.basename(file) else f"{file} as {command or 'nothing'}"
+    same = bool(argv) and _without_version(str(argv[0])) == _without_version(file)
+    return command if same else f"{file} as {command or 'nothing'}"
+
+
+def _without_version(path: str) -> str:
+    """The last name, `python` of `python3.12`: versions are where links lead."""
+    return os.path.basename(path).rstrip("0123456789.-")
 
 
 def _load(op: str, args: dict[str, Any]) -> str:
