@@ -143,6 +143,21 @@ def test_nothing_that_is_left_makes_git_run_it(tmp_path: Path, attack: str) -> N
     assert '"kind":"deny","op":"fs.' in (tmp_path / "trace.jsonl").read_text()
 
 
+def test_a_submodule_is_not_led_elsewhere(tmp_path: Path) -> None:
+    """Its folder becomes a link, and another leads git to it: what is checked out there lands behind the link."""
+    place = Place(tmp_path)
+    for name, boxed in (("bare", False), ("boxed", True)):
+        home = tmp_path / f"home-{name}"
+        home.mkdir()
+        script = "git config --global user.name A; git config --global user.email a@b; git init -q o; cd o; "
+        script += "echo evil > .x; git add .x; git commit -qm x; cd ..; git init -q r; cd r; "
+        script += f"git submodule --quiet add ../o sub && git commit -qm sub; mv sub sub2; ln -s {home} sub"
+        place.run(name, f"export GIT_ALLOW_PROTOCOL=file; {script}", boxed=boxed)
+        place.run(name, "git -C r/sub2 checkout -q -f .", boxed=False)
+        assert (home / ".x").exists() is not boxed
+        assert (tmp_path / name / "r/sub2/.x").exists()
+
+
 def test_a_work_tree_is_not_led_elsewhere(tmp_path: Path) -> None:
     """A repository whose files git checks out over somebody's start-up file (core.worktree)."""
     place = Place(tmp_path)

@@ -344,6 +344,16 @@ def test_a_work_tree_elsewhere_must_lead_back(tmp_path: Path) -> None:
     (tmp_path / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
     assert gitentries.problem(text, b"", f"{module}/config") == ""
     assert gitentries.problem(text, b"", f"{tmp_path}/.git/config") != ""
+    (module / "config").write_bytes(text)
+    other = Protection(parse("write: .\n", cwd=str(tmp_path)))
+    assert "submodule" in other.symlink_reason(f"{tmp_path}/sub") and other.symlink_reason(f"{tmp_path}/sub2") == ""
+    lifted = Protection(parse("write: .\nwrite: ./su[b]\n", cwd=str(tmp_path)))
+    assert lifted.symlink_reason(f"{tmp_path}/sub") == ""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/sub").symlink_to("/")
+    assert renamed(other, f"{tmp_path}/links", f"{tmp_path}/more") == ""
+    (module / "config").write_bytes(text.replace(b"/sub", b"/more/sub"))
+    assert "submodule" in renamed(other, f"{tmp_path}/links", f"{tmp_path}/more")
     (tmp_path / "sub/.git").rename(tmp_path / ".git/.git")
     (tmp_path / ".git/.git").write_text("gitdir: modules/sub\n")
     assert gitentries.problem(b"[core]\nworktree = ../..\n", b"", f"{module}/config") != ""

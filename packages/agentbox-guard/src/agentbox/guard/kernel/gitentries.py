@@ -6,10 +6,9 @@ It decides only. Source: git-config(1), "CONFIGURATION FILE" and "VARIABLES"; th
 
 from __future__ import annotations
 
-import os
 import re
 
-from agentbox.guard.kernel import gitconfig, protected
+from agentbox.guard.kernel import gitconfig, gitmodules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,23 +93,7 @@ def _remote(value: str, path: str) -> bool:
 
 
 def _linked_tree(value: str, path: str) -> bool:
-    """The work tree of a submodule or of a separate git directory, as git makes it: the folder whose file `.git` leads
-    back to this very git directory. Nobody makes such a file outside of where he may write.
-    """
-    folder = os.path.dirname(path)
-    tree = os.path.realpath(os.path.join(folder, value))
-    if "/.git/" in protected.folded(tree) + "/" or protected.place_of(f"{tree}/hooks/x")[0]:
-        return False
-    try:
-        descriptor = os.open(f"{tree}/.git", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            text = os.read(descriptor, 8192)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return False
-    back = os.fsdecode(text.removeprefix(b"gitdir:").strip())
-    return text.startswith(b"gitdir:") and os.path.realpath(os.path.join(tree, back)) == os.path.realpath(folder)
+    return gitmodules.is_linked(path, value)
 
 
 _SECTIONS: dict[str, Allowed] = {"advice": _flag, "color": _text, "column": _text}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from agentbox.guard.kernel import gitdirs, protected
+from agentbox.guard.kernel import gitdirs, gitmodules, protected
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
@@ -119,7 +119,7 @@ class Protection:
         """Why no symbolic link may be made at `path`: what is written behind it would not bear its name."""
         if self._is_exempt(path):
             return ""
-        why = self._link_place(path)[1]
+        why = self._link_place(path)[1] or self._module_reason(path)
         return why + protected.BUILTIN if why else self.reason(path)
 
     def link_reason(self, path: str, *, link: bool) -> str:
@@ -201,6 +201,13 @@ class Protection:
             return len(parts) - 1, gitdirs.LINK_REASON
         return found or (0, "")
 
+    def _module_reason(self, path: str) -> str:
+        """Why `path` may be no link that a submodule's files would follow."""
+        if self._is_exempt(path) or not gitmodules.is_tree(path):
+            return ""
+        lifted = protected.is_lifted(path, path.count("/"), self._roots, self._covering(path))
+        return "" if lifted else gitmodules.TREE_REASON
+
     def _tree_problem(self, move: Move) -> tuple[str, str]:
         """What in a folder would be protected under its new name and was not there, or protects no longer."""
         why = self._completed(move.target)
@@ -240,6 +247,8 @@ class Protection:
             return new, self._moved_content(old, new) if why == protected.CONFIG_REASON and not link else why
         if was and was != protected.CONFIG_REASON:
             return old, was
+        if link and (why := self._module_reason(new)):
+            return new, why
         if self._is_exempt(new) or not gitdirs.leads_away(new, move.exists):
             return new, ""
         strayed = not self._is_exempt(old) and gitdirs.leads_away(old)
