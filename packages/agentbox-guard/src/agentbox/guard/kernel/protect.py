@@ -132,11 +132,11 @@ class Protection:
         """
         if gitdirs.breaks(source) and not self._is_exempt(source):
             return source, gitdirs.BREAK_REASON + protected.BUILTIN
-        if os.path.isdir(source) and not os.path.islink(source):
-            return self._tree_problem(Move(source, target))
         why = self.removal_reason(source)
         if why:
             return source, why
+        if os.path.isdir(source) and not os.path.islink(source):
+            return self._tree_problem(Move(source, target))
         if os.path.islink(source):
             return target, self.symlink_reason(target)
         return target, "" if self.is_content(target) else self.reason(target)
@@ -210,7 +210,7 @@ class Protection:
 
     def _tree_problem(self, move: Move) -> tuple[str, str]:
         """What in a folder would be protected under its new name and was not there, or protects no longer."""
-        why = self._completed(move.target)
+        why = self.reason(move.target)
         if why:
             return move.target, why
         left = MOST_FILES
