@@ -8,9 +8,8 @@ workspace to protect it. It decides on resolved paths and changes nothing.
 from __future__ import annotations
 
 import os
-from functools import partial
 
-from agentbox.guard.kernel import gitdirs, gitmodules, protected
+from agentbox.guard.kernel import gitdirs, protected
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
@@ -28,20 +27,21 @@ MOST_FILES = 20000
 _OF_GIT = (protected.HOOK_REASON, protected.CONFIG_REASON, gitdirs.LINK_REASON, gitdirs.COMMON_REASON)
 
 
-def _behind() -> dict[str, list[str]]:
-    """By the name of a folder that protects nothing by itself: what is protected in it, as paths from there."""
-    made = {".config": ["git/config"], "git": ["config"]}
-    tables = (protected.INNER_FOLDERS, protected.INNER_FILES, protected.HOME_FOLDERS, protected.HOME_FILES)
-    for table in tables:
-        ending = "/x" if table in (protected.INNER_FOLDERS, protected.HOME_FOLDERS) else ""
-        for path in sorted(table):
-            parts = path.split("/")
-            for at in range(1, len(parts)):
-                made.setdefault(parts[at - 1], []).append("/".join(parts[at:]) + ending)
+def _behind(name: str) -> list[str]:
+    """What is protected in a folder of this folded name that protects nothing by itself, as paths from there."""
+    made = {".config": ["git/config"], "git": ["config"]}.get(name, [])
+    for table, ending in _INNER:
+        for path in table:
+            _, found, rest = f"/{path}{ending}".partition(f"/{name}/")
+            if found and rest != "x":
+                made.append(rest)
     return made
 
 
-BEHIND = _behind()
+_INNER = (
+    (protected.INNER_FOLDERS, "/x"), (protected.INNER_FILES, ""), (protected.HOME_FOLDERS, "/x"),
+    (protected.HOME_FILES, ""),
+)  # fmt: skip
 _NAMES = protected.INNER_FOLDERS | protected.INNER_FILES | {".config/git"}
 
 
@@ -164,7 +164,10 @@ class Protection:
         """What protects `path`, (0, "") when nothing does or a rule lifts it."""
         if self._is_exempt(path):
             return 0, ""
-        is_repository = partial(protected.is_repository, exists=exists)
+
+        def is_repository(folder: str, name: str) -> bool:
+            return protected.is_repository(folder, name, exists=exists)
+
         index, why = protected.place_of(path, homes=self._homes, is_repository=is_repository)
         if path.startswith(self._exempt) and why not in _GIT_REASONS:
             return 0, ""
@@ -195,7 +198,7 @@ class Protection:
         parts = protected.folded(path).split("/")
         if parts[-1] == ".git":
             return len(parts) - 1, GIT_LINK_REASON
-        names = (path, f"{path}/x", *(f"{path}/{name}" for name in BEHIND.get(parts[-1], ())))
+        names = (path, f"{path}/x", *(f"{path}/{name}" for name in _behind(parts[-1])))
         found = next((place for name in names if (place := self._place(name, exists))[0]), None)
         if found is None and gitdirs.is_part(path) and gitdirs.completes(path, exists):
             return len(parts) - 1, gitdirs.LINK_REASON
@@ -203,6 +206,8 @@ class Protection:
 
     def _module_reason(self, path: str) -> str:
         """Why `path` may be no link that a submodule's files would follow."""
+        from agentbox.guard.kernel import gitmodules
+
         if self._is_exempt(path) or not gitmodules.is_tree(path):
             return ""
         lifted = protected.is_lifted(path, path.count("/"), self._roots, self._covering(path))
