@@ -24,7 +24,12 @@ GIT_LINK_REASON = "a link named .git could lead git to a folder that somebody el
 _GIT_REASONS = (protected.HOOK_REASON, protected.CONFIG_REASON)
 MOST_FILES = 20000
 """How many files of a folder are looked through before it may be renamed."""
-_OF_GIT = (protected.HOOK_REASON, protected.CONFIG_REASON, gitdirs.LINK_REASON, gitdirs.COMMON_REASON)
+_OF_GIT = (*_GIT_REASONS, gitdirs.LINK_REASON, gitdirs.COMMON_REASON)
+_INNER = (
+    (protected.INNER_FOLDERS, "/x"), (protected.INNER_FILES, ""), (protected.HOME_FOLDERS, "/x"),
+    (protected.HOME_FILES, ""),
+)  # fmt: skip
+_NAMES = protected.INNER_FOLDERS | protected.INNER_FILES | {".config/git"}
 
 
 def _behind(name: str) -> list[str]:
@@ -36,13 +41,6 @@ def _behind(name: str) -> list[str]:
             if found and rest != "x":
                 made.append(rest)
     return made
-
-
-_INNER = (
-    (protected.INNER_FOLDERS, "/x"), (protected.INNER_FILES, ""), (protected.HOME_FOLDERS, "/x"),
-    (protected.HOME_FILES, ""),
-)  # fmt: skip
-_NAMES = protected.INNER_FOLDERS | protected.INNER_FILES | {".config/git"}
 
 
 class Move:
