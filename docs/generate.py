@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agentbox.cli import exitcodes, help
 from agentbox.cli.commands import NAMES, load
+from agentbox.guard.kernel import protected
 from agentbox.guard.kernel.holds import HOLDS, NEEDS, UNHELD
 from agentbox.policy import KINDS
 
@@ -36,6 +37,20 @@ def layers() -> str:
     return "\n".join(lines)
 
 
+def protected_names() -> str:
+    """The names of the built-in protection, by what makes them one."""
+    rows = (
+        ("folders, at any depth", protected.FOLDERS),
+        ("files, at any depth", protected.FILES | {f"*{ending}" for ending in protected.ENDINGS}),
+        ("folders in a folder, at any depth", protected.INNER_FOLDERS),
+        ("files in a folder, at any depth", protected.INNER_FILES),
+        ("folders in a home folder", protected.HOME_FOLDERS),
+        ("files in a home folder", protected.HOME_FILES),
+    )
+    lines = [f"| {what} | {', '.join(f'`{name}`' for name in sorted(names))} |" for what, names in rows]
+    return "\n".join(["| what | names, in any letter case |", "|---|---|", *lines, ""])
+
+
 def _label(name: str) -> str:
     return f"{name} (unverified)" if name == "seatbelt" else name
 
@@ -50,6 +65,7 @@ BLOCKS = {
     "exit statuses": exit_table,
     "commands": commands,
     "layers": layers,
+    "protected names": protected_names,
 }
 
 

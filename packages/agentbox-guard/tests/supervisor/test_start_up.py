@@ -14,8 +14,8 @@ import pytest
 from agentbox.guard import kernel
 
 LIGHT = {
-    "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_signal", "_socket", "_struct", "errno", "fcntl", "resource",
-    "select", "struct",
+    "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_signal", "_socket", "_struct", "errno", "fcntl", "pwd",
+    "resource", "select", "struct",
 }  # fmt: skip
 """What a run may load besides our own: no module of Python code but the two that are a few lines."""
 
@@ -32,7 +32,9 @@ AT_NEED = {
         "kernel.traps.changes", "kernel.traps.metadata", "kernel.traps.peers", "kernel.traps.refusals",
         "kernel.traps.sends", "kernel.traps.signals", "kernel.traps.sockets",
     },
-    "the first change of git's configuration": {"kernel.gitconfig"},
+    "the first link, or change of git's configuration": {
+        "kernel.gitconfig", "kernel.gitentries", "kernel.gitmodules",
+    },
     "--checkpoint": {"checkpoint"},
     "the child alone": {"kernel.bpf", "kernel.init", "kernel.landlock", "kernel.rows", "kernel.seccomp"},
     "no Linux": {"kernel.seatbelt"},

@@ -1,6 +1,7 @@
-"""Git configuration as far as safety goes: what its entries are, and which of them make git run a program.
+"""Git configuration as text: its entries, read as git's own parser does. It decides nothing.
 
-What cannot be read as git reads it counts as dangerous. Source: git-config(1), "SYNTAX" and "VARIABLES".
+What git would not read is no configuration. Source: git-config(1), "SYNTAX", and git's config.c (get_value,
+parse_value, get_extended_base_var).
 """
 
 from __future__ import annotations
@@ -12,35 +13,18 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Bytes; longer configuration is not looked through."""
 
-_WHOLE_SECTIONS = frozenset((
-    "include", "includeif", "filter", "difftool", "mergetool", "pager", "browser", "man", "guitool", "trailer", "hook",
-    "web", "instaweb", "tar", "imap", "safe", "gitcvs", "sendemail", "sequence", "interactive",
-))  # fmt: skip
-"""Sections in which entries are commands, lead to other configuration, or open what git keeps shut."""
-
-_KEYS = frozenset((
-    ("core", "fsmonitor"), ("core", "hookspath"), ("core", "sshcommand"), ("core", "gitproxy"), ("core", "editor"),
-    ("core", "pager"), ("core", "askpass"), ("core", "alternaterefscommand"), ("diff", "external"),
-    ("diff", "textconv"), ("diff", "command"), ("merge", "driver"), ("gpg", "program"),
-    ("gpg", "defaultkeycommand"), ("credential", "helper"), ("init", "templatedir"),
-    ("uploadpack", "packobjectshook"), ("remote", "uploadpack"), ("remote", "receivepack"), ("remote", "vcs"),
-    ("lfs", "path"), ("lfs", "args"), ("lfs", "standalonetransferagent"), ("help", "browser"),
-))  # fmt: skip
-_TELLING = (
-    "command", "cmd", "program", "helper", "editor", "pager", "hook", "hookspath", "askpass", "driver", "textconv",
-    "tunnel", "browser", "exec", "shell",
-)  # fmt: skip
-"""Ends of variable names that speak of programs, in sections that are not known here."""
-
-_WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0", "")
-
 
 class Unreadable(Exception):
     """Not what git would read."""
 
 
-Entry = tuple[str, str, str, str]
-"""Section and variable in lower case, with the subsection between them as it is written; and the value."""
+_BLANKS = " \t\n\r"
+"""What git takes for a blank (ctype.c, sane_ctype)."""
+
+Entry = tuple[str, str, str, str | None]
+"""Section and variable in lower case, with the subsection between them as it is written; and the value, None for a
+variable without one, which is true.
+"""
 
 
 def entries(data: bytes) -> list[Entry]:
@@ -49,46 +33,6 @@ def entries(data: bytes) -> list[Entry]:
         raise Unreadable("it is too long or no text")
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").replace("\r\n", "\n")
     return list(_Reader(text).read())
-
-
-def problem(data: bytes, before: bytes = b"") -> str:
-    """Which entry of the new configuration makes git run a program, "" for none; those it had `before` do not count."""
-    try:
-        known = entries(before)
-    except Unreadable:
-        known = []
-    try:
-        now = entries(data)
-    except Unreadable as fault:
-        return f"git configuration that cannot be read: {fault}"
-    for entry in now:
-        if entry not in known and is_dangerous(entry):
-            section, subsection, name, _ = entry
-            return f"git would run a program for {'.'.join(part for part in (section, subsection, name) if part)}"
-    return ""
-
-
-def is_dangerous(entry: Entry) -> bool:
-    """Whether git may run a program, or read other configuration, because of the entry."""
-    section, subsection, name, value = entry
-    if section == "alias":
-        return value.lstrip().startswith("!") or any(word.startswith("-") for word in value.split())
-    if section == "core" and name == "fsmonitor":
-        return value.strip().lower() not in _WORDS
-    if section in ("remote", "submodule", "url") and _leads_to_helper(value, subsection if section == "url" else ""):
-        return True
-    if section == "submodule" and name == "update":
-        return value.lstrip().startswith("!")
-    if section == "protocol":
-        return name == "allow" and subsection in ("", "ext") and value.strip().lower() != "never"
-    if section in _WHOLE_SECTIONS:
-        return True
-    return (section, name) in _KEYS or name.endswith(_TELLING)
-
-
-def _leads_to_helper(*urls: str) -> bool:
-    """Whether a URL names a remote helper (`ext::sh -c ...`, gitremote-helpers(7)) or could be taken for an option."""
-    return any("::" in url or url.startswith("-") for url in urls)
 
 
 class _Reader:
@@ -105,7 +49,7 @@ class _Reader:
             char = self._text[self._at]
             if char in "#;":
                 self._skip_line()
-            elif char.isspace():
+            elif char in _BLANKS:
                 self._at += 1
             elif char == "[":
                 self._at += 1
@@ -126,11 +70,14 @@ class _Reader:
         while self._at < len(self._text) and self._is_name(self._text[self._at], "."):
             self._at += 1
         section, _, subsection = self._text[start : self._at].lower().partition(".")
-        while self._text[self._at : self._at + 1] in (" ", "\t"):
+        blanks = self._at
+        while self._text[self._at : self._at + 1] in (" ", "\t", "\r"):
             self._at += 1
-        if self._text[self._at : self._at + 1] == '"':
+        if self._at > blanks:
+            if self._text[self._at : self._at + 1] != '"':
+                raise Unreadable("a section without an end")
             self._at += 1
-            subsection = self._quoted()
+            subsection = f"{subsection}.{self._quoted()}" if subsection else self._quoted()
         if self._text[self._at : self._at + 1] != "]" or not section:
             raise Unreadable("a section without an end")
         self._at += 1
@@ -143,11 +90,11 @@ class _Reader:
             self._at += 1
             if char == '"':
                 return "".join(made)
-            if char == "\n":
-                break
             if char == "\\":
                 char = self._text[self._at : self._at + 1]
                 self._at += 1
+            if char == "\n":
+                break
             made.append(char)
         raise Unreadable("a subsection without its closing quote")
 
@@ -157,38 +104,43 @@ class _Reader:
             self._at += 1
         return self._text[start : self._at].lower()
 
-    def _value(self) -> str:
-        """What follows the name: nothing (true), or `=` and text with quotes, escapes and continued lines."""
+    def _value(self) -> str | None:
+        """What follows the name: nothing (true), or `=` and text with quotes, escapes and continued lines.
+
+        Blanks outside of quotes count between other characters only; one that is no space is a space to git before
+        2.45 and itself since: here it is a zero, which is equal to neither.
+        """
         while self._text[self._at : self._at + 1] in (" ", "\t"):
             self._at += 1
         following = self._text[self._at : self._at + 1]
         if following in ("\n", ""):
-            return ""
+            return None
         if following != "=":
             raise Unreadable("a name that no value follows")
         self._at += 1
-        made: list[str] = []
+        made = blanks = ""
         quoted = False
         while self._at < len(self._text):
             char = self._text[self._at]
             self._at += 1
             if char == "\n":
-                if quoted:
-                    raise Unreadable("a quote that is not closed")
                 break
             if char in "#;" and not quoted:
                 self._at -= 1
                 self._skip_line()
                 break
+            if char in _BLANKS and not quoted:
+                blanks += (" " if char == " " else "\0") if made else ""
+                continue
+            made += blanks
+            blanks = ""
             if char == '"':
                 quoted = not quoted
-            elif char == "\\":
-                made.append(self._escape())
             else:
-                made.append(char)
+                made += self._escape() if char == "\\" else char
         if quoted:
             raise Unreadable("a quote that is not closed")
-        return "".join(made).strip()
+        return made
 
     def _escape(self) -> str:
         char = self._text[self._at : self._at + 1]

@@ -13,6 +13,13 @@ import stat
 
 from agentbox.guard.kernel import protected
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Exists = Callable[[str], bool]
+    """Whether something has a name: `protected.exists`, or as it will be after a folder has been renamed."""
+
 _F_SETLEASE = 1024  # <fcntl.h>, Linux 2.4
 _MAKINGS = frozenset(("head", "objects", "refs", "commondir"))
 """What makes a folder a git directory, see `protected.is_repository`."""
@@ -23,6 +30,7 @@ _PARTS = frozenset(("hooks", "objects", "refs", "commondir", *_CONFIGS))
 LINK_REASON = "a link in a git directory could lead git to what somebody else fills"
 COMMON_REASON = "commondir leads git to another folder, and only git worktree makes it, in .git/worktrees"
 BREAK_REASON = "without it the git directory would be an ordinary folder, whose hooks anybody fills"
+NOT_REGULAR = "git configuration must be a regular file"
 _SECOND_NAME = "git configuration has another name, by which it could be changed after it was looked at"
 
 
@@ -54,10 +62,10 @@ def is_part(path: str) -> bool:
     return protected.folded(os.path.basename(path)) in _PARTS
 
 
-def completes(path: str) -> bool:
+def completes(path: str, exists: Exists = protected.exists) -> bool:
     """Whether the folder of `path` is a git directory with it, by what is in it."""
     folder, name = os.path.split(path)
-    return _completes(folder, protected.folded(name))
+    return _completes(folder, protected.folded(name), exists)
 
 
 def breaks(path: str) -> bool:
@@ -69,30 +77,29 @@ def breaks(path: str) -> bool:
     return not linked if name in ("objects", "refs") else not whole
 
 
-def is_stray(path: str) -> bool:
+def is_stray(path: str, exists: Exists = protected.exists) -> bool:
     """Whether the file `path`, named commondir, lies elsewhere than in a linked worktree's own git directory."""
     trees, _ = os.path.split(os.path.dirname(path))
     repository, name = os.path.split(trees)
-    return name != "worktrees" or not _is_directory(repository)
+    return name != "worktrees" or not _is_directory(repository, exists)
 
 
-def moves_commondir(source: str, target: str) -> bool:
-    """Whether a git directory gets a stray commondir when the file `source` of that name becomes `target`."""
-    if protected.folded(os.path.basename(target)) != "commondir" or not is_stray(target):
-        return False
-    old, new = os.path.dirname(source), os.path.dirname(target)
-    return not is_stray(source) if _is_directory(old) else _is_directory(new)
+def leads_away(path: str, exists: Exists = protected.exists) -> bool:
+    """Whether `path` is a stray commondir in a git directory."""
+    folder, name = os.path.split(path)
+    return protected.folded(name) == "commondir" and _is_directory(folder, exists) and is_stray(path, exists)
 
 
-def configuration_problem(descriptor: int, before: bytes = b"") -> str:
-    """Why the file open for reading as `descriptor` may not become git configuration; entries it had `before` may stay.
+def configuration_problem(descriptor: int, path: str, before: bytes = b"") -> str:
+    """Why the file open for reading as `descriptor` may not become the git configuration `path`; entries it had
+    `before` may stay.
 
     Without a problem there is a lease on the file, which nobody has open for writing, until it is closed (fcntl(2),
     F_SETLEASE). Raises `OSError` when it cannot be read.
     """
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
-        return "git configuration must be a regular file"
+        return NOT_REGULAR
     if info.st_nlink > 1:
         return _SECOND_NAME
     try:
@@ -103,9 +110,9 @@ def configuration_problem(descriptor: int, before: bytes = b"") -> str:
         if error.errno not in (errno.EINVAL, errno.EACCES):
             raise
         return "the new configuration cannot be held while it is looked at"
-    from agentbox.guard.kernel import gitconfig
+    from agentbox.guard.kernel import gitentries
 
-    return gitconfig.problem(read(descriptor), before)
+    return gitentries.problem(read(descriptor), before, path)
 
 
 def read(descriptor: int) -> bytes:
@@ -118,11 +125,11 @@ def read(descriptor: int) -> bytes:
     return data
 
 
-def _completes(folder: str, part: str) -> bool:
+def _completes(folder: str, part: str, exists: Exists = protected.exists) -> bool:
     if part == "head":  # the last thing that git asks for
-        return protected.is_repository(folder, "") or _has(folder, "commondir")
+        return protected.is_repository(folder, "", exists=exists) or exists(f"{folder}/commondir")
     other = {"objects": "refs", "refs": "objects", "commondir": "HEAD"}.get(part)
-    return other is not None and _has(folder, other)
+    return other is not None and exists(f"{folder}/{other}")
 
 
 def _part_problem(entry: os.DirEntry[str]) -> str:
@@ -140,14 +147,14 @@ def _part_problem(entry: os.DirEntry[str]) -> str:
     if name in _CONFIGS:
         descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
-            return configuration_problem(descriptor)
+            return configuration_problem(descriptor, entry.path)
         finally:
             os.close(descriptor)
     return ""
 
 
-def _is_directory(folder: str) -> bool:
-    return protected.is_repository(folder, protected.folded(os.path.basename(folder)))
+def _is_directory(folder: str, exists: Exists = protected.exists) -> bool:
+    return protected.is_repository(folder, protected.folded(os.path.basename(folder)), exists=exists)
 
 
 def _has(folder: str, name: str) -> bool:

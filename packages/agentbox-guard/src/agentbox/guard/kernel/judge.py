@@ -7,10 +7,12 @@ program needs, then the rules. It opens nothing.
 from __future__ import annotations
 
 import os
+import stat
 
 from agentbox.guard.decisions import Desk, denial_of
 from agentbox.guard.procfs import FOREIGN_OPEN, REASON
 from agentbox.guard.session import Denial
+from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +26,12 @@ NO_NAME = "it has no name by which it could be decided"
 OWN_PROC = "this entry of /proc would change or show a process past its confinement"
 SET_USER = "a file with a set-user-ID or set-group-ID bit gives its rights to whoever starts it, outside as well"
 HOLDS_PROTECTED = "it holds files that agentbox protects"
+OWN_FOLDER = "a private folder of the run stays where it is"
 
 DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"})
-"""Devices without content of anybody, open to all programs for reading and writing."""
+"""Devices without content of anybody, which all programs may open for reading and writing; what they are called, and
+their modes and owners, are the machine's.
+"""
 _OWN_REFUSED = ("/mem", "/pagemap", "/clear_refs", "/syscall", "/stack", "/personality")
 _OWN_WRITABLE = ("/comm", "/oom_score_adj", "/oom_adj", "/coredump_filter", "/timerslack_ns")
 
@@ -137,33 +142,59 @@ class Judge:
             return self._proc(access, path, own)
         if listing and path in self._listable:
             return EXEMPT
+        if path in self.terminals or (path in DEVICES and _is_device(path)):
+            return EXEMPT
         if access == "write":
-            return self.named(path, own, lambda: self.protection.reason(path))
-        return self._known_or(path, "read")
+            return self.named(path, lambda: self.protection.reason(path))
+        return self._ruled(path)
 
-    def _known_or(self, path: str, access: str = "write") -> int | Denial:
+    def _ruled(self, path: str, access: str = "read") -> int | Denial:
         key = (access, path)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            known = self._decide(access, path)
-            if not path.startswith("/dev/pts/"):
-                self._known[key] = known
+            known = self._known[key] = self._decide(access, path)
         return known
 
-    def named(self, path: str, own: int, problem: Callable[[], str], *, tree: bool = False) -> int | Denial:
-        """Like `judge("write", ...)`, where `problem` says what the built-in protection has against it, or "".
+    def named(self, path: str, problem: Callable[[], str]) -> int | Denial:
+        """Whether this name may come, change or go: by the rules alone. What is exempt is so for opening only.
 
-        `tree`: a folder, with its content, gets or loses this name.
+        `problem` says what the built-in protection has against it, or "".
         """
-        judged = self._known_or(path) if not path.startswith("/proc/") else self._proc("write", path, own)
+        judged = self._ruled(path, "write")
         if type(judged) is not int:
             return judged
-        if tree and (self._hidden.below(path) or self._sealed.below(path)):
+        if path.startswith("/proc/") and path[6:7].isdigit():
+            return Denial("write", path, OWN_PROC)
+        built_in = self.protecting((path, problem()))
+        return judged if type(built_in) is int else built_in
+
+    def changed(self, path: str, problem: Callable[[], str]) -> int | Denial:
+        """Whether what is named so may get another mode, owner, time or attribute: as `named`, but for terminals that
+        the run has made, which are gone with it.
+        """
+        return EXEMPT if path in self.terminals else self.named(path, problem)
+
+    def renamed(self, path: str, *, tree: bool) -> int | Denial:
+        """The same for a name that something gets or loses by renaming, without the built-in protection; `tree`: it is
+        a folder with what it holds.
+        """
+        judged = self.named(path, lambda: "")
+        if not tree or type(judged) is not int:
+            return judged
+        if path in self._desk.private.values():
+            return Denial("write", path, OWN_FOLDER)
+        if self._hidden.below(path) or self._sealed.below(path):
             return Denial("write", path, HOLDS_PROTECTED)
-        reason = problem()
-        return Denial("write", path, reason) if reason else judged
+        return judged
+
+    def protecting(self, problem: tuple[str, str]) -> int | Denial:
+        """The built-in protection's refusal for a (path, reason), with the rule that would lift it."""
+        path, reason = problem
+        if not reason:
+            return EXEMPT
+        return Denial("write", path, reason, fix=path_fix("write", path, self._desk.cwd) or None)
 
     def is_own_cache(self, path: str) -> bool:
         """True where a guard's loader would keep agentbox's compiled code: refused, and no act of the agent."""
@@ -204,8 +235,6 @@ class Judge:
             return Denial(access, path, HIDDEN)
         if path in self._private:
             return RECORDED
-        if path in DEVICES or path in self.terminals:
-            return EXEMPT
         if access == "write":
             if path in self._sealed:
                 return Denial(access, path, SEALED)
@@ -225,9 +254,16 @@ class Judge:
         if access == "write":
             if is_mine and path.endswith(_OWN_WRITABLE):
                 return EXEMPT
-            return Denial(access, path, OWN_PROC) if numbered else self._decide(access, path)
+            return Denial(access, path, OWN_PROC) if numbered else self._ruled(path, access)
         if is_mine:
             return EXEMPT
         if numbered and path[6:].partition("/")[2] not in FOREIGN_OPEN:
             return Denial(access, path, REASON)
-        return self._decide(access, path)
+        return self._ruled(path, access)
+
+
+def _is_device(path: str) -> bool:
+    try:
+        return stat.S_ISCHR(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -16,35 +16,82 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.kernel.gitdirs import Exists
     from agentbox.policy import Policy, Rule
 
+NOT_REGULAR = gitdirs.NOT_REGULAR + protected.BUILTIN
+GIT_LINK_REASON = "a link named .git could lead git to a folder that somebody else fills"
 _GIT_REASONS = (protected.HOOK_REASON, protected.CONFIG_REASON)
 MOST_FILES = 20000
 """How many files of a folder are looked through before it may be renamed."""
+_OF_GIT = (*_GIT_REASONS, gitdirs.LINK_REASON, gitdirs.COMMON_REASON)
+_INNER = (
+    (protected.INNER_FOLDERS, "/x"), (protected.INNER_FILES, ""), (protected.HOME_FOLDERS, "/x"),
+    (protected.HOME_FILES, ""),
+)  # fmt: skip
+_NAMES = protected.INNER_FOLDERS | protected.INNER_FILES | {".config/git"}
+
+
+def _behind(name: str) -> list[str]:
+    """What is protected in a folder of this folded name that protects nothing by itself, as paths from there."""
+    made = {".config": ["git/config"], "git": ["config"]}.get(name, [])
+    for table, ending in _INNER:
+        for path in table:
+            _, found, rest = f"/{path}{ending}".partition(f"/{name}/")
+            if found and rest != "x":
+                made.append(rest)
+    return made
+
+
+class Move:
+    """A folder `source` that is about to be called `target`."""
+
+    __slots__ = ("source", "target")
+
+    def __init__(self, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+
+    def exists(self, path: str) -> bool:
+        """Whether something will have this name: what comes to lie below `target` is looked for below `source`."""
+        if path == self.target or path.startswith(self.target + "/"):
+            path = self.source + path[len(self.target) :]
+        return protected.exists(path)
+
+    def carries(self, path: str, index: int, why: str) -> bool:
+        """Whether all the names that protect `path` below `target`, the last of them at `index`, lie within what moves:
+        of a git directory its own as well, and of `.config/fish` both.
+        """
+        parts = protected.folded(path).split("/")
+        first = index - 1 if why in _OF_GIT else index
+        for more in (1, 2):
+            if "/".join(parts[first - more : first + 1]) in _NAMES:
+                first -= more
+                break
+        return first > self.target.count("/")
 
 
 class Protection:
-    """One for a run. `exempt` are the run's private trees, in which only its own programs read.
+    """One for a run. `exempt` are the run's private trees, in which only its own programs read; `homes` the folders
+    where programs outside look for what concerns all of their work, the user's home folder by default.
 
     Where rules let the agent start git for some commands only, what makes git run others is protected in there too.
     """
 
-    __slots__ = ("_exempt", "_exempt_from_git", "_globs", "_roots")
+    __slots__ = ("_exempt", "_exempt_from_git", "_globs", "_homes", "_roots")
 
-    def __init__(self, policy: Policy, exempt: tuple[str, ...] = ()) -> None:
+    def __init__(self, policy: Policy, exempt: tuple[str, ...] = (), homes: tuple[str, ...] | None = None) -> None:
         rules = policy.rules_of(("write",))
+        self._homes = tuple(protected.folded(home) for home in (_own_homes() if homes is None else homes))
         self._exempt = tuple(tree.rstrip("/") + "/" for tree in exempt)
         self._exempt_from_git = () if _limits_git(policy) else self._exempt
-        self._roots = tuple(
-            (rule.form["root"], rule.form["root"].rstrip("/").count("/") + 1)
-            for rule in rules
-            if rule.form["glob"] is None
-        )
-        self._globs = tuple(_glob(rule) for rule in rules if rule.form["glob"] is not None)
+        roots = [_root(rule) for rule in rules]
+        self._roots = tuple((root, root.rstrip("/").count("/") + 1) for root in roots if root)
+        self._globs = tuple(_glob(rule) for rule, root in zip(rules, roots, strict=True) if not root)
 
     def tuples(self) -> dict[str, Any]:
         """The keyword arguments of `protected.reason_for`, which decides the same inside a guard; globs do not lift."""
-        return {"lifting": self._roots, "exempt": self._exempt}
+        return {"lifting": self._roots, "exempt": self._exempt, "homes": self._homes}
 
     def reason(self, path: str) -> str:
         """Why the resolved `path` may not be opened for writing, made, replaced, changed or removed; "" if nothing is
@@ -70,27 +117,27 @@ class Protection:
         """Why no symbolic link may be made at `path`: what is written behind it would not bear its name."""
         if self._is_exempt(path):
             return ""
-        why = self._link_place(path)
-        if not why and gitdirs.is_part(path) and gitdirs.completes(path):
-            why = gitdirs.LINK_REASON
+        why = self._link_place(path)[1] or self._module_reason(path)
         return why + protected.BUILTIN if why else self.reason(path)
 
-    def link_reason(self, source: str, target: str) -> str:
-        """Why no hard link may be made: a second name would be written instead of the protected one."""
-        return self.reason(source) or self.reason(target)
+    def link_reason(self, path: str, *, link: bool) -> str:
+        """Why `path` may not become another name of something; `link`: of a symbolic link, which leads on."""
+        return self.symlink_reason(path) if link else self.reason(path)
 
-    def rename_reason(self, source: str, target: str) -> str:
-        """Why `source` may not become `target`; looks through folders. When it gives "" and `is_content(target)`, the
-        file must pass `content_reason` as well.
+    def rename_problem(self, source: str, target: str) -> tuple[str, str]:
+        """The path, and why it is that `source` may not become `target`; looks through folders. When there is no reason
+        and `is_content(target)`, the file must pass `content_reason` as well.
         """
         if gitdirs.breaks(source) and not self._is_exempt(source):
-            return gitdirs.BREAK_REASON + protected.BUILTIN
-        if os.path.islink(source):
-            return self.removal_reason(source) or self.symlink_reason(target)
-        if os.path.isdir(source):
-            return self._tree_reason(source, target)
+            return source, gitdirs.BREAK_REASON + protected.BUILTIN
         why = self.removal_reason(source)
-        return why if why or self.is_content(target) else self.reason(target)
+        if why:
+            return source, why
+        if os.path.isdir(source) and not os.path.islink(source):
+            return self._tree_problem(Move(source, target))
+        if os.path.islink(source):
+            return target, self.symlink_reason(target)
+        return target, "" if self.is_content(target) else self.reason(target)
 
     def content_reason(self, descriptor: int, path: str) -> str:
         """Why the file open for reading as `descriptor` may not become the configuration `path`; "" if it may.
@@ -108,18 +155,22 @@ class Protection:
                 data = gitdirs.read(before)
             finally:
                 os.close(before)
-        found = gitdirs.configuration_problem(descriptor, data)
+        found = gitdirs.configuration_problem(descriptor, path, data)
         return found + protected.BUILTIN if found else ""
 
-    def _place(self, path: str) -> tuple[int, str]:
+    def _place(self, path: str, exists: Exists = protected.exists) -> tuple[int, str]:
         """What protects `path`, (0, "") when nothing does or a rule lifts it."""
         if self._is_exempt(path):
             return 0, ""
-        index, why = protected.place_of(path)
+
+        def is_repository(folder: str, name: str) -> bool:
+            return protected.is_repository(folder, name, exists=exists)
+
+        index, why = protected.place_of(path, homes=self._homes, is_repository=is_repository)
         if path.startswith(self._exempt) and why not in _GIT_REASONS:
             return 0, ""
         while index and protected.is_lifted(path, index, self._roots, self._covering(path)):
-            index, why = protected.place_of(path, index)
+            index, why = protected.place_of(path, index, homes=self._homes, is_repository=is_repository)
         return index, why
 
     def _is_exempt(self, path: str) -> bool:
@@ -138,60 +189,85 @@ class Protection:
         why = "" if self._is_exempt(path) else gitdirs.completion_problem(path)
         return why + protected.BUILTIN if why else ""
 
-    def _link_place(self, path: str) -> str:
-        """What a link at `path` would lead elsewhere, by names alone; "" for nothing."""
-        name = protected.folded(path)
-        if name.endswith("/.git"):
-            return "a link named .git could lead git to a folder that somebody else fills"
-        behind = "/fish/x" if name.endswith("/.config") else "/config" if name.endswith("/.config/git") else ""
-        places = (path, path + "/x", path + behind, path + "/git/config")
-        return next((why for place in places if (why := self._place(place)[1])), "")
+    def _link_place(self, path: str, exists: Exists = protected.exists) -> tuple[int, str]:
+        """What a link at `path` would lead elsewhere; (0, "") for nothing."""
+        if self._is_exempt(path):
+            return 0, ""
+        parts = protected.folded(path).split("/")
+        if parts[-1] == ".git":
+            return len(parts) - 1, GIT_LINK_REASON
+        names = (path, f"{path}/x", *(f"{path}/{name}" for name in _behind(parts[-1])))
+        found = next((place for name in names if (place := self._place(name, exists))[0]), None)
+        if found is None and gitdirs.is_part(path) and gitdirs.completes(path, exists):
+            return len(parts) - 1, gitdirs.LINK_REASON
+        return found or (0, "")
 
-    def _tree_reason(self, source: str, target: str) -> str:
-        """Whether something in a folder would be protected under its new name that is not under its old one."""
-        why = self._completed(target)
+    def _module_reason(self, path: str) -> str:
+        """Why `path` may be no link that a submodule's files would follow."""
+        from agentbox.guard.kernel import gitmodules
+
+        if self._is_exempt(path) or not gitmodules.is_tree(path):
+            return ""
+        lifted = protected.is_lifted(path, path.count("/"), self._roots, self._covering(path))
+        return "" if lifted else gitmodules.TREE_REASON
+
+    def _tree_problem(self, move: Move) -> tuple[str, str]:
+        """What in a folder would be protected under its new name and was not there, or protects no longer."""
+        why = self.reason(move.target)
         if why:
-            return why
+            return move.target, why
         left = MOST_FILES
         pending = [""]
         while pending:
             inner = pending.pop()
-            with os.scandir(source + inner) as found:
+            with os.scandir(move.source + inner) as found:
                 for entry in found:
                     left -= 1
                     if left < 0:
-                        return "the folder holds more files than can be looked through" + protected.BUILTIN
+                        return move.target, "the folder holds more files than can be looked through" + protected.BUILTIN
                     name = f"{inner}/{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(name)
                         continue
-                    why = self._moved_reason(source + name, target + name, entry.is_symlink())
+                    path, why = self._moved_problem(move, name, entry.is_symlink())
                     if why:
-                        return why + protected.BUILTIN
-        return ""
+                        return path, why + protected.BUILTIN
+        return move.target, ""
 
-    def _moved_reason(self, old: str, new: str, link: bool) -> str:
-        """What makes a file or link protected at `new` that was not at `old`, by the renaming of a folder."""
-        if link:
-            why = self._link_place(new)
-            return "" if not why or self._link_place(old) else why
-        why = self._place(new)[1]
-        if why and not self._place(old)[1] and not self._is_harmless(old, new):
-            return why
-        return gitdirs.COMMON_REASON if gitdirs.moves_commondir(old, new) and not self._is_exempt(new) else ""
+    def _moved_problem(self, move: Move, inner: str, link: bool) -> tuple[str, str]:
+        """What is against a file or link `inner` of a folder that gets another name.
 
-    def _is_harmless(self, source: str, target: str) -> bool:
-        """Whether a file that becomes git configuration by the renaming of a folder runs nothing."""
-        if not self.is_content(target):
-            return False
+        It may go on protecting or being protected when all that makes it so goes with it, as `.git` does in the folder
+        of a project: then nothing has come to be run that was not, and nothing that was is gone.
+        """
+        old, new = move.source + inner, move.target + inner
+        place = self._link_place if link else self._place
+        (before, was), (after, why) = place(old), place(new, move.exists)
+        if why:
+            shift = move.target.count("/") - move.source.count("/")
+            if why == was and after == before + shift and move.carries(new, after, why):
+                return new, ""
+            return new, self._moved_content(old, new) if why == protected.CONFIG_REASON and not link else why
+        if was and was != protected.CONFIG_REASON:
+            return old, was
+        if link and (why := self._module_reason(new)):
+            return new, why
+        if self._is_exempt(new) or not gitdirs.leads_away(new, move.exists):
+            return new, ""
+        strayed = not self._is_exempt(old) and gitdirs.leads_away(old)
+        carried = strayed and move.carries(new, new.count("/"), gitdirs.COMMON_REASON)
+        return new, "" if carried else gitdirs.COMMON_REASON
+
+    def _moved_content(self, source: str, target: str) -> str:
+        """What is against the file `source` as git configuration, which the renaming of a folder makes of it."""
         try:
             descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return False
+            return protected.CONFIG_REASON
         try:
-            return not self.content_reason(descriptor, target)
+            return gitdirs.configuration_problem(descriptor, target)
         except OSError:
-            return False
+            return protected.CONFIG_REASON
         finally:
             os.close(descriptor)
 
@@ -201,6 +277,30 @@ def _limits_git(policy: Policy) -> bool:
     rules = [rule.form for rule in policy.rules_of(("exec",))]
     ours = [form for form in rules if form["match"] == "any" or os.path.basename(form["file"] or "") == "git"]
     return bool(ours) and all(form["args"] for form in ours)
+
+
+def _own_homes() -> tuple[str, ...]:
+    """The user's home folders, as the environment and the user data base have them."""
+    import pwd
+
+    found = [os.environ.get("HOME", "")]
+    try:
+        found.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        pass
+    resolved = [os.path.realpath(home) for home in found if home.startswith("/")]
+    return tuple(home for home in dict.fromkeys(resolved) if home != "/")
+
+
+def _root(rule: Rule) -> str:
+    """The path that a rule names; "" for one with wildcards. `./.bashr[c]` has none: so denials spell a file that no
+    run shall make as a folder (`path_fix`).
+    """
+    root: str = rule.form["root"]
+    if rule.form["glob"] is None:
+        return root
+    patterns = glob_patterns(rule.form["glob"])
+    return "/".join([root.rstrip("/"), *patterns]) if all(type(one) is str for one in patterns) else ""
 
 
 def _glob(rule: Rule) -> tuple[str, tuple[Any, ...], frozenset[str]]:

@@ -15,35 +15,109 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDERS = frozenset((
-    ".vscode", ".idea", ".zed", ".fleet", ".devcontainer",  # tasks and settings that editors run
-    ".claude", ".cursor", ".codex", ".gemini", ".windsurf", ".continue", ".aider", ".kiro", ".roo",  # agents' settings
-    ".husky", ".githooks",  # where repositories keep their hooks
-    ".ssh",
+    # tasks and settings that editors run
+    ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".vs", ".theia", ".helix", ".vim", ".nvim", ".emacs.d",
+    # agents' settings
+    ".claude", ".cursor", ".codex", ".gemini", ".windsurf", ".continue", ".aider", ".kiro", ".roo", ".clinerules",
+    ".cline", ".amazonq", ".qwen", ".trae", ".opencode", ".augment", ".junie", ".openhands", ".goose",
+    # where repositories keep their hooks
+    ".husky", ".githooks",
+    # shells, terminals and desktops
+    ".bashrc.d", ".zshrc.d", ".zsh", ".oh-my-zsh", ".tmux", ".byobu", ".i3", ".fluxbox", ".xmonad", ".vnc",
+    # interpreters' start-up files
+    ".ipython", ".jupyter",
+    # keys
+    ".ssh", ".gnupg", ".password-store",
 ))  # fmt: skip
-"""Folders whose files make other programs run code, at any depth; in lower case."""
+"""Folders whose files make other programs run code or hold keys, at any depth; in lower case."""
 
 FILES = frozenset((
-    ".mcp.json", "mcp.json", ".aider.conf.yml", ".envrc", ".cursorrules", ".windsurfrules",
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
-    ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc",
-    ".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".xserverrc", ".pam_environment",
-    ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".emacs", ".dir-locals.el", ".gdbinit", ".lldbinit", ".pdbrc", ".irbrc",
-    ".pryrc", ".rprofile", ".tmux.conf", ".screenrc", "agentbox.policy",
+    # agents and editors
+    ".mcp.json", "mcp.json", ".claude.json", "opencode.json", "opencode.jsonc", ".aider.conf.yml", ".cursorrules",
+    ".windsurfrules", ".clinerules", ".roomodes", ".goosehints", ".devcontainer.json",
+    ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".ideavimrc", ".emacs", ".emacs.el",
+    ".dir-locals.el", ".dir-locals-2.el", ".kateproject", ".ycm_extra_conf.py",
+    # on entering a folder
+    ".envrc", ".autoenv", ".autoenv.zsh", ".tool-versions", "mise.toml", ".mise.toml", "mise.local.toml",
+    ".mise.local.toml", ".rtx.toml",
+    # shells; zsh takes the compiled file before the other
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bash_completion", ".profile",
+    ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zcompdump", ".zshrc.zwc", ".zshenv.zwc",
+    ".zprofile.zwc", ".zlogin.zwc", ".zlogout.zwc", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout",
+    ".xonshrc", ".inputrc", ".pam_environment", ".login_conf",
+    # sessions and terminals
+    ".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".xserverrc", ".xbindkeysrc", ".tmux.conf", ".screenrc",
+    ".wezterm.lua", ".lesskey", ".lessfilter", ".mailcap",
+    # debuggers and interpreters
+    ".gdbinit", ".gdbearlyinit", ".lldbinit", ".pdbrc", ".pdbrc.py", ".pythonrc", ".pythonrc.py", ".irbrc", ".pryrc",
+    ".rprofile", ".renviron", ".ghci", ".tclshrc", ".wishrc", ".guile", ".ocamlinit", ".perldb", ".sbclrc",
+    # databases' shells
+    ".sqliterc", ".psqlrc", ".my.cnf", ".mongorc.js", ".mongoshrc.js",
+    # mail
+    ".forward", ".procmailrc", ".mailrc", ".muttrc", ".msmtprc", ".mbsyncrc", ".fetchmailrc",
+    # who may log in, and passwords
+    ".rhosts", ".shosts", ".k5login", ".netrc", ".pgpass", ".git-credentials", ".pypirc", ".terraformrc", ".curlrc",
+    ".wgetrc",
+    # the policy that the next run would be under
+    "agentbox.policy",
 ))  # fmt: skip
-"""Files that shells, editors, debuggers and agents run or take commands from when they start, and the policy that the
-next run would be under; in lower case.
-"""
+"""Files that other programs run, obey or take passwords from when they start, at any depth; in lower case."""
 
-UNDER_CONFIG = frozenset((
-    "autostart", "environment.d", "systemd", "fish", "zsh", "nvim", "helix", "direnv", "mise", "plasma-workspace",
+ENDINGS = (".code-workspace", ".sublime-project")
+"""Ends of names of files of the same kind."""
+
+INNER_FOLDERS = frozenset((
+    ".config/autostart", ".config/environment.d", ".config/systemd", ".config/plasma-workspace", ".config/fish",
+    ".config/zsh", ".config/nushell", ".config/powershell", ".config/nvim", ".config/vim", ".config/helix",
+    ".config/emacs", ".config/kak", ".config/micro", ".config/zed", ".config/code", ".config/code - oss",
+    ".config/vscodium", ".config/cursor", ".config/jetbrains", ".config/sublime-text", ".config/direnv",
+    ".config/mise", ".config/tmux", ".config/kitty", ".config/alacritty", ".config/wezterm", ".config/ghostty",
+    ".config/foot", ".config/i3", ".config/sway", ".config/hypr", ".config/awesome", ".config/bspwm",
+    ".config/sxhkd", ".config/polybar", ".config/waybar", ".config/mpv", ".config/gdb", ".config/pip",
+    ".config/opencode", ".config/goose", ".config/gh", ".config/gcloud", ".config/containers", ".config/rclone",
+    ".config/jj", ".config/ranger", ".config/lf",
+    ".docker/cli-plugins", ".aws/cli", ".gradle/init.d", ".kde/autostart", ".kde4/autostart",
 ))  # fmt: skip
-"""Folders of ~/.config (XDG base directories) of the same kind."""
+"""Folders of the same kind that are known by two names, most of them of ~/.config (XDG base directories)."""
+
+INNER_FILES = frozenset((
+    ".config/mise.toml", ".mise/config.toml", ".mise/config.local.toml", "mise/config.toml", ".config/starship.toml",
+    ".hg/hgrc", ".hg/hgrc-not-shared", ".jj/repo/config.toml",
+    ".docker/config.json", ".aws/config", ".aws/credentials", ".kube/config", ".kube/kuberc",
+    ".gradle/init.gradle", ".gradle/init.gradle.kts",
+))  # fmt: skip
+"""Files that are known by two or three names: projects have other files in folders of these names."""
+
+HOME_FOLDERS = frozenset((
+    ".local/bin", ".local/lib", ".local/share/applications", ".local/share/bash-completion", ".local/share/dbus-1",
+    ".local/share/systemd", ".local/share/fish", ".local/share/nvim", ".local/share/gnome-shell",
+    ".local/share/keyrings", ".cargo/bin", ".bun/bin", ".deno/bin", ".asdf", ".nvm", ".pyenv",
+    ".rbenv", ".sdkman", ".rustup", ".m2", ".gradle", ".docker", ".aws", ".kube", ".azure", ".mozilla",
+    ".thunderbird", ".config/google-chrome", ".config/chromium", "library/launchagents",
+))  # fmt: skip
+"""Folders that are of this kind directly below a home folder, and ordinary in a project; in lower case."""
+
+HOME_FILES = frozenset((
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".bunfig.toml", ".condarc", ".gemrc", ".bundle/config",
+    ".cargo/config", ".cargo/config.toml", ".cargo/credentials.toml", ".cargo/env", ".pip/pip.conf",
+    ".pydistutils.cfg", ".cabal/config", ".stack/config.yaml",
+))  # fmt: skip
+"""Files of the same sort: in a project they say what its own build would do anyway, in a home folder what all do."""
 
 VENDORED = frozenset(("node_modules", "site-packages", "dist-packages"))
 """Folders of installed packages: they ship their authors' editor settings, which nobody opens there."""
 
-IGNORED = "\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u206b\u206c\u206d\u206e\u206f\ufeff"
-"""Characters that some file systems leave out of a comparison (git's protectHFS)."""
+IGNORED = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u200b\u200c\u200d\u200e\u200f"
+    "\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2065\u2066\u2067\u2068\u2069\u206a\u206b"
+    "\u206c\u206d\u206e\u206f\u3164\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b"
+    "\ufe0c\ufe0d\ufe0e\ufe0f\ufeff\uffa0\ufff0\ufff1\ufff2\ufff3\ufff4\ufff5\ufff6\ufff7\ufff8"
+    "\U0001bca0\U0001bca1\U0001bca2\U0001bca3\U0001d173\U0001d174\U0001d175\U0001d176\U0001d177\U0001d178"
+    "\U0001d179\U0001d17a"
+)
+"""Characters that file systems without letter case leave out of a comparison, but for the block at U+E0000 to U+E0FFF:
+Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, as Linux has it (fs/unicode/mkutf8data.c, 5.2).
+"""
 
 HOOK_REASON = "git runs what is in hooks"
 FOLDER_REASON = "other programs run or obey what is in this folder"
@@ -56,9 +130,11 @@ def folded(path: str, *, ignored=IGNORED) -> str:
     """The path as a file system without letter case compares it."""
     if path.isascii():
         return path.lower()
-    for char in ignored:
-        path = path.replace(char, "")
-    return path.casefold()
+    kept = ""
+    for char in path:
+        if char not in ignored and not "\U000e0000" <= char <= "\U000e0fff":
+            kept += char
+    return kept.casefold()
 
 
 def exists(path: str, *, lstat=lstat, OSError=OSError, ValueError=ValueError) -> bool:
@@ -79,15 +155,46 @@ def is_repository(folder: str, name: str, *, exists=exists) -> bool:
     return exists(folder + "/HEAD") and exists(folder + "/commondir")
 
 
+def home_place(
+    parts: list[str],
+    beyond: int,
+    homes: Any,
+    *,
+    home_folders=HOME_FOLDERS,
+    home_files=HOME_FILES,
+    folder=FOLDER_REASON,
+    file=FILE_REASON,
+    len=len,
+    range=range,
+) -> tuple[int, str]:
+    """The same as `place_of` for what is directly below a home folder; `parts` are those of the folded path."""
+    last = len(parts) - 1
+    for home in homes:
+        top = home.count("/") + 1
+        if "/".join(parts[:top]) != home:
+            continue
+        for at in range(top, top + 3):
+            name = "/".join(parts[top : at + 1])
+            if at < last and at > beyond and name in home_folders:
+                return (at, folder)
+            if at == last and at > beyond and name in home_files:
+                return (at, file)
+    return (0, "")
+
+
 def place_of(
     path: str,
     beyond: int = 0,
     *,
+    homes=(),
     folded=folded,
     start_folders=FOLDERS,
     start_files=FILES,
-    under_config=UNDER_CONFIG,
+    endings=ENDINGS,
+    inner_folders=INNER_FOLDERS,
+    inner_files=INNER_FILES,
     vendored=VENDORED,
+    home_place=home_place,
     is_repository=is_repository,
     hook=HOOK_REASON,
     folder=FOLDER_REASON,
@@ -99,7 +206,7 @@ def place_of(
     """What protects the resolved `path`: (index of the first part after `beyond` that does, why), or (0, "").
 
     A rule lifts it if its root goes as far as that part; then the parts beyond it count. The folders themselves are
-    not protected: an empty one does nothing.
+    not protected: an empty one does nothing. `homes` are home folders, as `folded`.
     """
     parts = folded(path).split("/")
     real = path.split("/")
@@ -114,10 +221,8 @@ def place_of(
             module = True
         elif at <= beyond:
             pass
-        elif part in start_folders and not foreign:
+        elif not foreign and (part in start_folders or parts[at - 1] + "/" + part in inner_folders):
             return (at, folder)
-        elif part == ".config" and parts[at + 1] in under_config and at + 1 < last:
-            return (at + 1, folder)
         elif part != "hooks" or (at + 1 == last and parts[last].endswith(".sample")):
             pass
         elif module or is_repository("/".join(real[:at]), parts[at - 1]):
@@ -125,14 +230,17 @@ def place_of(
     name = parts[last]
     if last <= beyond:
         return (0, "")
-    if name in start_files and not foreign:
+    pair = parts[last - 1] + "/" + name
+    if not foreign and (name in start_files or name.endswith(endings) or pair in inner_files):
+        return (last, file)
+    if not foreign and last > 2 and parts[last - 2] + "/" + pair in inner_files:
         return (last, file)
     if name == ".gitconfig" or (name == "config" and parts[last - 2 : last] == [".config", "git"]):
         return (last, config)
     named = name == "config" or name == "config.worktree"
     if named and (module or is_repository("/".join(real[:last]), parts[last - 1])):
         return (last, config)
-    return (0, "")
+    return home_place(parts, beyond, homes) if homes else (0, "")
 
 
 def is_lifted(path: str, index: int, roots: Any, globs: Any, *, folded=folded, len=len) -> bool:
@@ -149,15 +257,18 @@ def is_lifted(path: str, index: int, roots: Any, globs: Any, *, folded=folded, l
     return False
 
 
-def reason_for(path: str, *, lifting=(), exempt=(), place_of=place_of, is_lifted=is_lifted, builtin=BUILTIN) -> str:
+def reason_for(
+    path: str, *, lifting=(), exempt=(), homes=(), place_of=place_of, is_lifted=is_lifted, builtin=BUILTIN
+) -> str:
     """Why the resolved `path` may not be written, made, replaced, linked or removed although a rule covers it; or "".
 
-    `lifting` as `roots` of `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own.
+    `lifting` as `roots` of `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own; `homes` as
+    in `place_of`.
     """
     for tree in exempt:
         if path.startswith(tree):
             return ""
-    index, why = place_of(path)
+    index, why = place_of(path, homes=homes)
     while index and is_lifted(path, index, lifting, ()):
-        index, why = place_of(path, index)
+        index, why = place_of(path, index, homes=homes)
     return why + builtin if index else ""

@@ -143,11 +143,13 @@ def _segment(text: str) -> str:
 
 def _protections(policy: Policy) -> list[str]:
     """The built-in protection by name, which comes after the rules; what a rule names is opened again."""
-    folders = "|".join(_any_case(name) for name in sorted(protected.FOLDERS))
-    files = "|".join(_any_case(name) for name in sorted(protected.FILES))
+    folders = "|".join(_any_case(name) for name in sorted(protected.FOLDERS | protected.INNER_FOLDERS))
+    files = "|".join(_any_case(name) for name in sorted(protected.FILES | protected.INNER_FILES))
+    endings = "|".join(_any_case(name) for name in protected.ENDINGS)
     lines = [
         f'(deny file-write* (regex #"/({folders})/"))',
         f'(deny file-write* (regex #"/({files})$"))',
+        f'(deny file-write* (regex #"({endings})$"))',
         f'(deny file-write* (regex #"/{_any_case(".git")}/({_any_case("hooks")}/|{_any_case("config")}$)"))',
     ]
     for rule in policy.rules_of(("write",)):

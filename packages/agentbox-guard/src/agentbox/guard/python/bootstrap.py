@@ -228,7 +228,8 @@ def protection(protected: Any) -> dict[str, Any]:
     if not protected:
         return {}
     lifting = tuple((root, parts) for root, parts in protected["lifting"])
-    return {"protecting": True, "lifting": lifting, "exempt": tuple(protected["exempt"])}
+    trees, homes = tuple(protected["exempt"]), tuple(protected["homes"])
+    return {"protecting": True, "lifting": lifting, "exempt": trees, "homes": homes}
 
 
 def streams() -> tuple[frozenset[str], frozenset[str]]:

@@ -41,6 +41,7 @@ def judge_file(
     access: str,
     path: str,
     *,
+    opening=True,
     hidden=(frozenset(), ()),
     sealed=(frozenset(), ()),
     readable=(frozenset(), ()),
@@ -61,13 +62,14 @@ def judge_file(
 ) -> int | str:
     """0: allowed and not recorded, 1: allowed and recorded, or the reason of a denial.
 
-    Built-in protections come before the rules.
+    Built-in protections come before the rules. What all may open, none may call otherwise or give another mode: devices
+    and the files of standard streams are exempt for `opening` only.
     """
     if path in owned[0] or path.startswith(owned[1]):
         return 1
     if path in hidden[0] or path.startswith(hidden[1]):
         return hidden_reason
-    if path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]:
+    if opening and (path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]):
         return 0
     if access == "write":
         if path in sealed[0] or path.startswith(sealed[1]):
@@ -82,7 +84,7 @@ def judge_file(
                 return foreign_reason
         elif path.endswith(refused):
             return foreign_reason
-        elif access == "read" or path.rpartition("/")[0].endswith("/fd") or rest == "comm":
+        elif access == "read" or path.rpartition("/")[0].endswith("/fd") or (opening and rest == "comm"):
             return 0  # a descriptor that leads to no file (a pipe, a socket) is the process's own already
     if path_decide(access, path, rules) < 0:
         return path_reason(access, path, rules)
@@ -124,6 +126,7 @@ def check_file(
     path: str,
     args: dict[str, Any],
     *,
+    opening=True,
     judge_file=judge_file,
     witness=witness,
     reject=reject,
@@ -131,7 +134,7 @@ def check_file(
     type=type,
 ) -> Refusal | None:
     """Judge one resolved path and record the outcome."""
-    judged = judge_file(access, path)
+    judged = judge_file(access, path, opening=opening)
     if type(judged) is int:
         return witness(op, args, path) if judged else None
     return reject(op, access, path, judged, args)

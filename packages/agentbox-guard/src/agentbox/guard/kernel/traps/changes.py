@@ -15,6 +15,7 @@ import struct
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, SET_USER
 from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.protect import NOT_REGULAR
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
 from agentbox.guard.session import Denial
 
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentbox.guard.kernel.judge import Judge
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.protect import Protection
     from agentbox.guard.kernel.traps._base import Handler
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 AT_REMOVEDIR, AT_SYMLINK_FOLLOW = 0x200, 0x400
 """<linux/fcntl.h>"""
+NO_DEVICES = "a device node is a way past the file system, and making one takes a right that no program of the run has"
+NOT_GIVEN = "giving a file to another user or group takes a right that no program of the run has"
+PRIVILEGED = "attributes other than user.* and access lists take rights that no program of the run has"
 _SET_ID = 0o6000
 _KINDS = (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
 """What mknod(2) may make: no devices."""
@@ -71,7 +76,7 @@ def _make(box: Box, call: Call, op: str, address: int, base: int, make: Callable
     try:
         if _state(found) is not None:
             raise _error(errno.EEXIST)
-        judged = box.judge.judge("write", found.text, box.ids(call).inner)
+        judged = box.judge.named(found.text, lambda: box.judge.protection.reason(found.text))
         if type(judged) is not int and box.judge.is_own_cache(found.text):
             raise refused()
         _do(box, call, op, {"path": found.text}, (judged,), lambda: make(found))
@@ -87,6 +92,14 @@ def _do(
     box.scribe.flush()
     act()
     box.listener.value(call, 0)
+
+
+def _never(box: Box, call: Call, op: str, args: dict[str, str], reason: str) -> OSError:
+    """Record what no rule allows; the error is the kernel's own for a process without capabilities (capabilities(7)),
+    also while only observing.
+    """
+    box.allowed(call, op, args, Denial("write", args["path"], reason))
+    return _error(errno.EPERM)
 
 
 def _masked(box: Box, call: Call, act: Callable[[], None]) -> None:
@@ -107,7 +120,9 @@ def _mkdir(box: Box, call: Call, base: int, address: int, mode: int) -> None:
 
 def _mknod(box: Box, call: Call, base: int, address: int, mode: int) -> None:
     if stat.S_IFMT(mode & 0xFFFF) not in _KINDS:
-        raise _error(errno.EPERM)
+        found = _leaf(box, call, address, base, errno.EEXIST)
+        found.close()
+        raise _never(box, call, "fs.mknod", {"path": found.text}, NO_DEVICES)
 
     def make(found: Found) -> None:
         _masked(box, call, lambda: os.mknod(found.leaf, mode & 0xFFFF & ~_SET_ID, 0, dir_fd=found.folder))
@@ -121,9 +136,7 @@ def _symlink(box: Box, call: Call, target: int, base: int, address: int) -> None
     try:
         if _state(found) is not None:
             raise _error(errno.EEXIST)
-        judged = box.judge.named(
-            found.text, box.ids(call).inner, lambda: box.judge.protection.symlink_reason(found.text)
-        )
+        judged = box.judge.named(found.text, lambda: box.judge.protection.symlink_reason(found.text))
         args = {"path": os.fsdecode(text), "to": found.text}
         _do(box, call, "fs.symlink", args, (judged,), lambda: os.symlink(text, found.leaf, dir_fd=found.folder))
     finally:
@@ -135,9 +148,7 @@ def _remove(box: Box, call: Call, base: int, address: int, folder: bool) -> None
     try:
         if _state(found) is None:
             raise _error(errno.ENOENT)
-        judged = box.judge.named(
-            found.text, box.ids(call).inner, lambda: box.judge.protection.removal_reason(found.text)
-        )
+        judged = box.judge.named(found.text, lambda: box.judge.protection.removal_reason(found.text))
         act = os.rmdir if folder else os.unlink
         op = "fs.rmdir" if folder else "fs.remove"
         _do(box, call, op, {"path": found.text}, (judged,), lambda: act(found.leaf, dir_fd=found.folder))
@@ -146,65 +157,55 @@ def _remove(box: Box, call: Call, base: int, address: int, folder: bool) -> None
 
 
 def _rename(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int, flags: int) -> None:
-    if flags & RENAME_WHITEOUT:
-        raise _error(errno.EPERM)
     source = _leaf(box, call, old, old_base)
     target = None
+    held: list[int] = []
     try:
         target = _leaf(box, call, new, new_base)
-        info = _state(source)
-        if info is None:
+        if _state(source) is None:
             raise _error(errno.ENOENT)
-        judged = [*_judge_rename(box, call, source, target, flags)]
         args = {"path": source.text, "to": target.text}
+        if flags & RENAME_WHITEOUT:
+            raise _never(box, call, "fs.rename", args, NO_DEVICES)
+        judged = _judge_rename(box.judge, source, target, held)
+        if flags & RENAME_EXCHANGE:
+            judged += _judge_rename(box.judge, target, source, held)
         here, there = source, target
-        held = -1
-        if stat.S_ISREG(info.st_mode) and box.judge.protection.is_content(target.text):
-            held, content = _judge_content(box.judge.protection, here, target.text)
-            judged.append(content)
-        try:
-            _do(
-                box, call, "fs.rename", args, tuple(judged),
-                lambda: syscalls.renameat2(here.folder, here.leaf, there.folder, there.leaf, flags),
-            )  # fmt: skip
-        finally:
-            if held >= 0:
-                os.close(held)
+        _do(
+            box, call, "fs.rename", args, tuple(judged),
+            lambda: syscalls.renameat2(here.folder, here.leaf, there.folder, there.leaf, flags),
+        )  # fmt: skip
     finally:
+        for descriptor in held:
+            os.close(descriptor)
         source.close()
         if target is not None:
             target.close()
 
 
-def _judge_rename(box: Box, call: Call, source: Found, target: Found, flags: int) -> list[int | Denial]:
-    own, protection = box.ids(call).inner, box.judge.protection
-    pairs = [(source, target)] + ([(target, source)] if flags & RENAME_EXCHANGE else [])
-    judged = []
-    for one, other in pairs:
-        state = _state(one)
-        tree = state is not None and stat.S_ISDIR(state.st_mode)
-        reason = _reason(protection.rename_reason, one.text, other.text)
-        judged += [
-            box.judge.named(one.text, own, reason, tree=tree),
-            box.judge.named(other.text, own, reason, tree=tree),
-        ]
+def _judge_rename(judge: Judge, source: Found, target: Found, held: list[int]) -> list[int | Denial]:
+    """Whether what is called `source` may be called `target`. A new git configuration is kept from being written until
+    what is added to `held` is closed.
+    """
+    state = _state(source)
+    if state is None:
+        return []
+    tree = stat.S_ISDIR(state.st_mode)
+    judged = [judge.renamed(one.text, tree=tree) for one in (source, target)]
+    if all(type(one) is int for one in judged):
+        judged.append(judge.protecting(judge.protection.rename_problem(source.text, target.text)))
+    if all(type(one) is int for one in judged) and not tree and judge.protection.is_content(target.text):
+        problem = _content_problem(judge.protection, source, state, target.text, held)
+        judged.append(judge.protecting((target.text, problem)))
     return judged
 
 
-def _reason(ask: Callable[..., str], *paths: str) -> Callable[[], str]:
-    return lambda: ask(*paths)
-
-
-def _judge_content(protection: Protection, source: Found, path: str) -> tuple[int, int | Denial]:
-    """A descriptor that keeps others from writing the file until it is closed, and whether it may become `path`."""
+def _content_problem(protection: Protection, source: Found, state: os.stat_result, path: str, held: list[int]) -> str:
+    if not stat.S_ISREG(state.st_mode):
+        return NOT_REGULAR
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    held = os.open(source.leaf, flags, dir_fd=source.folder)
-    try:
-        reason = protection.content_reason(held, path)
-    except OSError:
-        os.close(held)
-        raise
-    return held, Denial("write", path, reason) if reason else EXEMPT
+    held.append(os.open(source.leaf, flags, dir_fd=source.folder))
+    return protection.content_reason(held[-1], path)
 
 
 def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int, flags: int) -> None:
@@ -216,15 +217,17 @@ def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int
     target = None
     try:
         target = _leaf(box, call, new, new_base, errno.EEXIST)
-        if _state(target) is not None:
+        there = target
+        if _state(there) is not None:
             raise _error(errno.EEXIST)
-        own = box.ids(call).inner
         # A file that was made without a name (O_TMPFILE) has its folder's name, and "#N (deleted)" for its own.
         name = os.fsdecode(source.path.removesuffix(b" (deleted)")) if source.no_name else source.text
-        reason = _reason(box.judge.protection.link_reason, name, target.text)
-        judged = (box.judge.named(name, own, reason), box.judge.named(target.text, own, reason))
-        args = {"path": name, "to": target.text}
-        there = target
+        link = stat.S_ISLNK(os.fstat(source.fd).st_mode)
+        judged = (
+            box.judge.named(name, lambda: box.judge.protection.reason(name)),
+            box.judge.named(there.text, lambda: box.judge.protection.link_reason(there.text, link=link)),
+        )
+        args = {"path": name, "to": there.text}
         _do(
             box, call, "fs.link", args, judged,
             lambda: os.link(_FD % source.fd, there.leaf, dst_dir_fd=there.folder, follow_symlinks=True),
@@ -250,18 +253,23 @@ def _change(box: Box, call: Call, op: str, found: Found, act: Callable[[bytes], 
     """Change what `found` is; `act` gets a path that means this object and nothing else."""
     try:
         judged: int | Denial
-        if found.no_name and found.held is not None:
-            judged = EXEMPT  # a pipe, a socket, a file without a name that the asker holds
-        elif found.no_name:
-            judged = Denial("write", found.text, NO_NAME)
-        else:
+        if not found.no_name:
             ask = box.judge.protection.reason if op == "fs.truncate" else box.judge.protection.removal_reason
-            judged = box.judge.named(found.text, box.ids(call).inner, _reason(ask, found.text))
-            if type(judged) is int and problem:
-                judged = Denial("write", found.text, problem)
+            judged = box.judge.changed(found.text, lambda: ask(found.text))
+        elif found.held is not None and _is_nobody_elses(found):
+            judged = EXEMPT
+        else:
+            judged = Denial("write", found.text, NO_NAME)
+        if type(judged) is int and problem:
+            judged = Denial("write", found.text, problem)
         _do(box, call, op, {"path": found.text}, (judged,), lambda: act(_FD % found.fd))
     finally:
         found.close()
+
+
+def _is_nobody_elses(found: Found) -> bool:
+    """Whether an object without a name is a pipe, a socket or a file that has no other name either."""
+    return found.path[:1] != b"/" or os.fstat(found.fd).st_nlink == 0
 
 
 def _chmod(box: Box, call: Call, found: Found, mode: int) -> None:
@@ -282,7 +290,7 @@ def _chown(box: Box, call: Call, found: Found, user: int, group: int) -> None:
         if (owner != -1 and (info.st_uid != own or owner != own)) or (
             number(group) != -1 and (info.st_uid != own or number(group) not in {*groups, info.st_gid})
         ):
-            raise _error(errno.EPERM)
+            raise _never(box, call, "fs.chown", {"path": found.text}, NOT_GIVEN)
     except OSError:
         found.close()
         raise
@@ -329,7 +337,7 @@ def _setxattr(box: Box, call: Call, found: Found) -> None:
         if size > _MOST_ATTRIBUTE:
             raise _error(errno.E2BIG)
         if not name.startswith(_ATTRIBUTES):
-            raise _error(errno.EPERM)
+            raise _never(box, call, "fs.xattr", {"path": found.text}, PRIVILEGED)
         value = box.memory.block(call.pid, call.args[2], size) if size else b""
     except OSError:
         found.close()
@@ -341,7 +349,7 @@ def _removexattr(box: Box, call: Call, found: Found) -> None:
     name = box.memory.text(call.pid, call.args[1], 256)
     if not name.startswith(_ATTRIBUTES):
         found.close()
-        raise _error(errno.EPERM)
+        raise _never(box, call, "fs.xattr", {"path": found.text}, PRIVILEGED)
     _change(box, call, "fs.xattr", found, lambda path: os.removexattr(path, name))
 
 

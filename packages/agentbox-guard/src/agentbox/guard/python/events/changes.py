@@ -61,9 +61,9 @@ def on_single(
         target = place(path, dir_fd, True)
         if target is None:
             return unclear(op, path)
-        if target != named and type(judge_file("write", target)) is not int:
+        if target != named and type(judge_file("write", target, opening=False)) is not int:
             named = target
-    return check_file(op, "write", named, {"path": traced(named)})
+    return check_file(op, "write", named, {"path": traced(named)}, opening=False)
 
 
 def on_pair(
@@ -94,10 +94,10 @@ def on_pair(
         return refuse(op, args, "write", old, "it holds files that agentbox protects", None)
     followed = place(source, source_fd, True) if op == "fs.link" else old
     for path in (old, followed, new):
-        judged = judge_file("write", path) if path is not None else "its link leads in a circle"
+        judged = judge_file("write", path, opening=False) if path is not None else "its link leads in a circle"
         if type(judged) is not int:
             return reject(op, "write", path or old, judged, args)
-    return check_file(op, "write", new, args)
+    return check_file(op, "write", new, args, opening=False)
 
 
 def on_symlink(
@@ -123,11 +123,11 @@ def on_symlink(
         return unclear("fs.symlink", name if new is None else target)
     leads = resolve(text if text[:1] == "/" else new.rpartition("/")[0] + "/" + text, True)
     args = {"path": text, "to": traced(new)}
-    if leads is not None and type(judge_file("write", new)) is int:
+    if leads is not None and type(judge_file("write", new, opening=False)) is int:
         judged = judge_file("read", leads)
         if type(judged) is not int:
             return reject("fs.symlink", "read", leads, judged, args)
-    return check_file("fs.symlink", "write", new, args)
+    return check_file("fs.symlink", "write", new, args, opening=False)
 
 
 def on_changes(

@@ -63,7 +63,7 @@ module.exports = function install(kit, binding) {
   }
 
   function check(op, access, path, args, facts) {
-    const judged = decide.judge(access, path);
+    const judged = decide.judge(access, path, op !== 'fs.read' && op !== 'fs.write' && op !== 'fs.list');
     if (typeof judged === 'string') return reject(op, access, path, judged, args, facts);
     return judged === decide.RECORDED ? report.witness(op, args, facts) : undefined;
   }
@@ -147,7 +147,7 @@ module.exports = function install(kit, binding) {
     if (!removes) {
       const target = paths.resolve(text, true);
       if (target === null) return unclear(op, 'write', facts);
-      if (target !== path && typeof decide.judge('write', target) === 'string') path = target;
+      if (target !== path && typeof decide.judge('write', target, true) === 'string') path = target;
     }
     return check(op, 'write', path, member('path', decide.shown(path)), facts);
   }
@@ -172,7 +172,7 @@ module.exports = function install(kit, binding) {
     if (op === 'fs.rename' && decide.isGuarded(old)) return protects(op, old, args, facts);
     const judged = [old, op === 'fs.link' ? paths.resolve(from, true) ?? old : old, made];
     for (let i = 0; i < judged.length; i += 1) {
-      const verdict = decide.judge('write', judged[i]);
+      const verdict = decide.judge('write', judged[i], true);
       if (typeof verdict === 'string') return reject(op, 'write', judged[i], verdict, args, facts);
     }
     return check(op, 'write', made, args, facts);
@@ -185,7 +185,7 @@ module.exports = function install(kit, binding) {
     if (made === null) return unclear('fs.symlink', 'write', facts);
     const leads = paths.resolve(target[0] === '/' ? target : `${form.parent(made)}/${target}`, true);
     const args = `${member('path', target)},${member('to', decide.shown(made))}`;
-    if (leads !== null && typeof decide.judge('write', made) === 'number') {
+    if (leads !== null && typeof decide.judge('write', made, true) === 'number') {
       const verdict = decide.judge('read', leads);
       if (typeof verdict === 'string') return reject('fs.symlink', 'read', leads, verdict, args, facts);
     }

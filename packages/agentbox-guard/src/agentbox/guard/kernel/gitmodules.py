@@ -1,0 +1,96 @@
+"""Submodules, as far as safety goes: which folders their git directories take for work trees (core.worktree).
+
+It looks only, and what it cannot look at counts as dangerous. Source: gitsubmodules(7), gitrepository-layout(5).
+"""
+
+from __future__ import annotations
+
+import os
+
+from agentbox.guard.kernel import gitconfig, protected
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CONFIGS = frozenset(("config", "config.worktree"))
+_MOST = 5000
+"""How many folders of submodules' git directories are looked through."""
+
+TREE_REASON = "git writes a submodule's files to this folder, and a link would lead them elsewhere"
+
+
+def is_tree(path: str) -> bool:
+    """Whether a submodule of a repository that the resolved `path` lies in has it, or something below it, for its work
+    tree.
+    """
+    for directory in _directories_above(path):
+        for config in _configurations(f"{directory}/modules"):
+            try:
+                trees = [_tree(config, entry[3]) for entry in _entries(config) if _names_tree(entry)]
+            except (OSError, gitconfig.Unreadable):
+                return True
+            if any(f"{tree}/".startswith(path + "/") for tree in trees):
+                return True
+    return False
+
+
+def is_linked(config: str, value: str) -> bool:
+    """Whether `value` is the work tree that git itself gives the submodule of the configuration `config`: the folder
+    whose file `.git` leads back to that git directory, in a repository whose submodule it is.
+    """
+    tree, folder = os.path.realpath(_tree(config, value)), os.path.dirname(config)
+    if "/.git/" in protected.folded(tree) + "/" or protected.place_of(f"{tree}/hooks/x")[0]:
+        return False
+    if not any(folder.startswith(f"{directory}/modules/") for directory in _directories_above(tree)):
+        return False
+    return _behind(f"{tree}/.git") == os.path.realpath(folder)
+
+
+def _names_tree(entry: gitconfig.Entry) -> bool:
+    return entry[0] == "core" and entry[2] == "worktree"
+
+
+def _tree(config: str, value: str | None) -> str:
+    return os.path.normpath(os.path.join(os.path.dirname(config), value or ""))
+
+
+def _directories_above(path: str) -> Iterator[str]:
+    """The git directories of the folders that `path` lies in, resolved."""
+    while path not in ("", "/"):
+        path = os.path.dirname(path)
+        name = f"{path.rstrip('/')}/.git"
+        if os.path.isdir(name):
+            yield os.path.realpath(name)
+        elif protected.exists(name):
+            yield _behind(name)
+
+
+def _behind(name: str) -> str:
+    """Where a file `.git` leads, resolved; "" if it is none."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, 8192)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return ""
+    if not text.startswith(b"gitdir:"):
+        return ""
+    return os.path.realpath(os.path.join(os.path.dirname(name), os.fsdecode(text[7:].strip())))
+
+
+def _configurations(modules: str) -> Iterator[str]:
+    """The configuration files of all git directories below a folder `modules`."""
+    for count, (folder, folders, files) in enumerate(os.walk(modules)):
+        if count > _MOST:
+            break
+        if "objects" in folders:  # a git directory: in it only submodules of its own count
+            folders[:] = [name for name in folders if name in ("modules", "worktrees")]
+        yield from (f"{folder}/{name}" for name in files if name in _CONFIGS)
+
+
+def _entries(config: str) -> list[gitconfig.Entry]:
+    with open(config, "rb") as file:
+        return gitconfig.entries(file.read(gitconfig.LARGEST + 1))
