@@ -6,13 +6,13 @@ It decides only what it learns itself: whether the addresses that an allowed nam
 from __future__ import annotations
 
 import errno
-import os
 import select
 from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
 from _socket import socket as Socket
 
 from agentbox.guard.decisions._base import denial_of
 from agentbox.guard.kernel.outside import outside_socket, target
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Dial:
             if self._broker.is_inside(request.template):
                 self.socket = answer.socket = outside_socket(request, address)
             else:
-                self.socket = Socket(fileno=os.dup(request.template))
+                self.socket = twin(request.template)
             place = target(self.socket, address, answer.args["port"])
             answer.sent = self.socket.sendto(request.payload, _MSG_DONTWAIT, place)
             if answer.socket is None:

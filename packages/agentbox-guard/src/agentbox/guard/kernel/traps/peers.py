@@ -13,6 +13,7 @@ import struct
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.twins import owned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ _CREDENTIALS = struct.Struct("=iII")
 def _getsockopt(box: Box, call: Call, name: str) -> None:
     value_at, size_at = call.args[3:5]
     (room,) = struct.unpack("=i", box.memory.block(call.pid, size_at, 4))
-    fd = box.duplicate(call, number(call.args[0]))
-    one = socket.socket(fileno=fd)
+    one = owned(box.duplicate(call, number(call.args[0])))
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     finally:

@@ -17,6 +17,7 @@ from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.session import Denial
+from agentbox.guard.twins import owned, twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,9 +43,20 @@ def address_at(box: Box, call: Call, place: int, size: int) -> bytes:
 
 
 def family_of(address: bytes) -> int:
-    """The address family."""
+    """The address family. Raises `OSError` (EINVAL) for an address that is too short to have one."""
+    if len(address) < 2:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     family: int = struct.unpack_from("=H", address)[0]
     return family
+
+
+def as_inet(address: bytes, family: int) -> bytes:
+    """The address as an IPv4 socket takes it: without a family it is an IPv4 address, too (inet_bind of
+    net/ipv4/af_inet.c, udp_sendmsg of net/ipv4/udp.c).
+    """
+    if family == socket.AF_INET and family_of(address) == _UNSPEC:
+        return struct.pack("=H", family) + address[2:]
+    return address
 
 
 def unix_name(address: bytes) -> bytes:
@@ -57,11 +69,11 @@ def unix_name(address: bytes) -> bytes:
 
 def sort_of(fd: int) -> tuple[int, int]:
     """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
-    twin = socket.socket(fileno=os.dup(fd))
+    one = twin(fd)
     try:
-        return int(twin.family), int(twin.type)
+        return int(one.family), int(one.type)
     finally:
-        twin.close()
+        one.close()
 
 
 def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
@@ -231,7 +243,9 @@ def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
 def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
     """Decide on an internet address that the broker has no part in. Raises `OSError`."""
     family = family_of(address)
-    if len(address) < _SIZES.get(family, 2):
+    if family not in _INTERNET:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    if len(address) < _SIZES[family]:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = address[4:8] if family == socket.AF_INET else address[8:24]
     port = int.from_bytes(address[2:4], "big")
@@ -326,8 +340,7 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
             _decide_abstract(box, call, fd, "net.bind", unix_name(address))
     elif family in _INTERNET:
         _refuse_outside(box, call, fd, "bind")
-        if family_of(address) == _UNSPEC:
-            address = struct.pack("=H", family) + address[2:]  # which the kernel takes for it (bind(2) of Linux)
+        address = as_inet(address, family)
         endpoint(box, call, "net.bind", address)
     own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
@@ -390,19 +403,18 @@ def _listen(box: Box, call: Call, name: str) -> None:
 
     Of a local one the kernel notes who listens (unix(7)): a child does it in the program's name.
     """
-    fd = box.duplicate(call, number(call.args[0]))
-    twin = socket.socket(fileno=fd)
+    one = owned(box.duplicate(call, number(call.args[0])))
     try:
         backlog = number(call.args[1])
-        if twin.family in _INTERNET:
-            _refuse_outside(box, call, fd, name)
-            if twin.getsockname()[1] == 0:
-                endpoint(box, call, "net.bind", struct.pack("=H", int(twin.family)) + bytes(26))
-            twin.listen(backlog)
+        if one.family in _INTERNET:
+            _refuse_outside(box, call, one.fileno(), name)
+            if one.getsockname()[1] == 0:
+                endpoint(box, call, "net.bind", struct.pack("=H", int(one.family)) + bytes(26))
+            one.listen(backlog)
         else:
-            peers.act_as(box, box.ids(call).process, lambda: twin.listen(backlog))
+            peers.act_as(box, box.ids(call).process, lambda: one.listen(backlog))
     finally:
-        twin.close()
+        one.close()
     box.listener.value(call, 0)
 
 
