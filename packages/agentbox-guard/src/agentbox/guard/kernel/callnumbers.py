@@ -69,6 +69,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "getsockopt": (55, 209),
+    "setsockopt": (54, 208),
     "ioctl": (16, 29),
     "prctl": (157, 167),
     "clone": (56, 220),

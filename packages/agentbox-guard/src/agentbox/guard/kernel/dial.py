@@ -11,6 +11,7 @@ from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
 from _socket import socket as Socket
 
 from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.kernel import peers_only
 from agentbox.guard.kernel.outside import outside_socket, target
 from agentbox.guard.twins import twin
 
@@ -108,10 +109,21 @@ class Dial:
         except OSError as error:
             self.socket = self._answer.socket = Socket()  # closed by the caller like any other
             return error.errno or errno.EACCES
+        if number := self._hear_only(address):
+            return number
         number = self.socket.connect_ex(target(self.socket, address, self._answer.args["port"]))
         if number == 0 and not self._answer.request.nonblocking:
             self.socket.setblocking(True)
         return number
+
+    def _hear_only(self, address: str) -> int:
+        """Have a datagram socket hear nobody but whom it sends to; an errno, or 0."""
+        if self._answer.request.kind == SOCK_DGRAM and not self._broker.observing:
+            try:
+                peers_only.admit(self.socket.fileno(), address, self._answer.args["port"])
+            except OSError as error:
+                return error.errno or errno.EACCES
+        return 0
 
     def _race(self) -> int:
         """In a worker: give each address a head start; the last one may still be under way afterwards."""
@@ -140,6 +152,9 @@ class Dial:
                 self.socket = answer.socket = outside_socket(request, address)
             else:
                 self.socket = twin(request.template)
+            if number := self._hear_only(address):
+                self.socket.close()
+                return number
             place = target(self.socket, address, answer.args["port"])
             answer.sent = self.socket.sendto(request.payload, _MSG_DONTWAIT, place)
             if answer.socket is None:

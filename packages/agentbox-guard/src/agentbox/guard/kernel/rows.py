@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 
+from agentbox.guard.kernel import socketrows
 from agentbox.guard.kernel.bpf import ALLOW, ENOSYS, ERRNO, NOTIFY, Row, Test
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16  # <linux/socket.h>, Linux 1.0 to 2.2
@@ -105,6 +106,7 @@ def rows(*, pidns: bool, ipcns: bool = False) -> tuple[Row, ...]:
         *(Row(name, NOTIFY) for name in (*FILES, *METADATA, "execve", "execveat", "connect", "bind", "listen")),
         *_terminal_and_process(),
         *_sockets(),
+        *socketrows.rows(),
         *(Row(name, NOTIFY) for name in _ALWAYS),
     ]
     if not ipcns:

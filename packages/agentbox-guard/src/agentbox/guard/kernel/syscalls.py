@@ -290,6 +290,41 @@ def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:
     return _call("sendto", descriptor, data, _Long(len(data)), flags, address or None, len(address))
 
 
+class _Place(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """A pointer to bytes; its own bytes are the address. (An array type for each length would stay for good.)"""
+
+    _type_ = "z"
+
+
+def setsockopt(descriptor: int, level: int, option: int, value: bytes) -> int:
+    """setsockopt(2): 0; raises `OSError`."""
+    return _call("setsockopt", descriptor, level, option, value, len(value))
+
+
+SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>, Linux 2.2; SO_GET_FILTER, Linux 3.8, is another name for it
+
+
+def attach_filter(descriptor: int, program: bytes, option: int = SO_ATTACH_FILTER) -> int:
+    """Give a socket the classic BPF `program` (socket(7)): 0; raises `OSError`."""
+    head = (len(program) // 8).to_bytes(8, sys.byteorder) + bytes(_Place(program))  # struct sock_fprog
+    return _call("setsockopt", descriptor, 1, option, head, len(head))
+
+
+def attached_filter(descriptor: int) -> bytes:
+    """The classic BPF program that a socket has (SO_GET_FILTER), of at most a page; b"" for none; raises `OSError`."""
+    text, size = _Page(), _Int(PAGE // 8)  # the size counts instructions, not bytes (sk_get_filter)
+    _call("getsockopt", descriptor, 1, SO_ATTACH_FILTER, text, _ctypes.byref(size))
+    return bytes(memoryview(text).cast("B")[: 8 * int(size.value)])
+
+
+def interfaces(descriptor: int, room: int) -> bytes:
+    """SIOCGIFCONF of netdevice(7): as many struct ifreq as `room` bytes hold, at most a page; raises `OSError`."""
+    text = _Page()
+    head = _Quads(min(room, PAGE), _ctypes.addressof(text), 0)  # struct ifconf: an int, padding, a pointer
+    _call("ioctl", descriptor, _Long(0x8912), _ctypes.byref(head))
+    return bytes(memoryview(text).cast("B")[: int(head[0]) & 0x7FFFFFFF])
+
+
 def sandbox_init(profile: str) -> None:
     """sandbox_init(3) of macOS with a profile's text; raises `OSError`. Unverified: it has never been called."""
     message = _Long(0)

@@ -24,6 +24,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "metadata": ("inotify_add_watch", "getxattr", "lgetxattr", "listxattr", "llistxattr"),
     "execs": ("execve", "execveat"),
     "sockets": ("connect", "bind", "listen"),
+    "options": ("setsockopt",),
+    "ioctls": ("ioctl",),
     "sends": ("sendto", "sendmsg", "sendmmsg"),
     "signals": ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
     "peers": ("getsockopt",),

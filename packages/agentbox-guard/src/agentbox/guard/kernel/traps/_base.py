@@ -10,6 +10,7 @@ import errno
 import os
 
 from agentbox.guard.kernel.judge import EXEMPT
+from agentbox.guard.kernel.syscalls import PAGE
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -138,6 +139,16 @@ class Box:
         """A connection made outside is about to be handed over: count its bytes from now on."""
         if self.traffic is not None:
             self.traffic.watch(answer.socket, self.scribe.later(answer.request.pid, "net.close", dict(answer.args)))
+
+    def write(self, call: Call, address: int, data: bytes) -> None:
+        """Put an answer where the program asked for it, unless it has gone: its number may be another's by now.
+
+        Raises `OSError` (EFAULT, ESRCH).
+        """
+        if not self.listener.stands(call):
+            raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+        for at in range(0, len(data), PAGE):
+            self.memory.write(call.pid, address + at, data[at : at + PAGE])
 
     def duplicate(self, call: Call, number: int) -> int:
         """A duplicate of the asker's descriptor. Raises `OSError` (EBADF, ESRCH)."""

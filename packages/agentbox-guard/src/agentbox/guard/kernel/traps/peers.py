@@ -36,8 +36,8 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     pid = box.peers.get(pid, pid)
     inner = box.askers.ids(pid).inner if pid > 0 and box.desk.family.has(pid) else 0 if box.pidns else pid
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
-    box.memory.write(call.pid, value_at, data)
-    box.memory.write(call.pid, size_at, struct.pack("=i", len(data)))
+    box.write(call, value_at, data)
+    box.write(call, size_at, struct.pack("=i", len(data)))
     box.listener.value(call, 0)
 
 

@@ -34,10 +34,6 @@ def _socket(box: Box, call: Call, name: str) -> None:
     refuse(box, call, name, f"{name} {shown} kind {kind & rows.SOCK_KIND} protocol {protocol}")
 
 
-def _ioctl(box: Box, call: Call, name: str) -> None:
-    refuse(box, call, name, f"ioctl {call.args[1] & 0xFFFFFFFF:#x}")
-
-
 CALLS: dict[str, Handler] = {
     **{
         name: refuse
@@ -46,5 +42,4 @@ CALLS: dict[str, Handler] = {
     },
     "socket": _socket,
     "socketpair": _socket,
-    "ioctl": _ioctl,
 }

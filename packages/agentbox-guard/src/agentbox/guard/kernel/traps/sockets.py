@@ -76,13 +76,13 @@ def sort_of(fd: int) -> tuple[int, int]:
         one.close()
 
 
-def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
-    """Make a call on a duplicate of a netlink socket and answer with `value`. Closes `fd`, unless it raises.
+def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
+    """Make a call on a duplicate of a socket and answer with `value`. Closes `fd`, unless it raises.
 
-    The kernel judges netlink messages by who sends them (netlink(7)): the supervisor would make devices that the
-    program may not make. Letting the kernel go on would be no better: the program could put another socket over the
-    descriptor, one that has left the namespace, and the address would never have been decided on. So a child without
-    capabilities does it, on the very socket that was looked at.
+    The kernel judges netlink messages by who sends them (netlink(7)), and some options by who sets them: the supervisor
+    would make devices that the program may not make. Letting the kernel go on would be no better: the program could put
+    another socket over the descriptor, one that has left the namespace, and that one would never have been decided on.
+    So a child without capabilities does it, on the very socket that was looked at.
     """
     spaces = os.open(f"/proc/{box.ids(call).process}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     if not box.listener.stands(call):  # the number may be another's by now
@@ -158,7 +158,7 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         endpoint(box, call, "net.connect", address)
         own_call(box, call, fd, lambda: syscalls.connect(fd, address))
     elif family == _NETLINK:
-        netlink_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        powerless_call(box, call, fd, lambda: syscalls.connect(fd, address))
     elif family_of(address) == _UNSPEC:
         own_call(box, call, fd, lambda: syscalls.connect(fd, address))
     else:
@@ -222,7 +222,7 @@ def local(box: Box, call: Call, fd: int, op: str, address: bytes) -> tuple[bytes
 def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
     """Abstract names are those of the socket's namespace (unix(7)): in the run's own there are only its processes."""
     text = os.fsdecode(name[1:])
-    if not box.netns or _is_outside(box, fd):
+    if not box.netns or is_outside(box, fd):
         _decide_local(box, call, op, "\0" + text)
     else:
         box.scribe.observe(box.ids(call).process, op, {"path": "@" + text})
@@ -330,7 +330,7 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
     family, _ = sort_of(fd)
     if family == _NETLINK:
-        netlink_call(box, call, fd, lambda: syscalls.bind(fd, address))
+        powerless_call(box, call, fd, lambda: syscalls.bind(fd, address))
         return
     if family == _UNIX and family_of(address) == _UNIX:
         if unix_name(address)[:1] not in (b"", b"\0"):
@@ -345,7 +345,19 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     own_call(box, call, fd, lambda: syscalls.bind(fd, address))
 
 
-def _is_outside(box: Box, fd: int) -> bool:
+OF_HOST = "of a connection that was made outside"
+"""What a socket of the host's network is called in the record."""
+
+
+def is_of_host(box: Box, fd: int) -> bool:
+    """Whether an internet socket is of the machine's network: put in place of a program's own, or any of a run that has
+    no network namespace. Raises `OSError`.
+    """
+    family, _ = sort_of(fd)
+    return family in _INTERNET and (is_outside(box, fd) or box.broker is None)
+
+
+def is_outside(box: Box, fd: int) -> bool:
     """Whether a socket is of another network namespace than the run's empty one; never without such a one."""
     box.network()
     return box.broker is not None and not box.broker.is_inside(fd)
@@ -355,9 +367,9 @@ def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
     """A socket that was put in the place of a program's own is for what was decided when it was made, and for nothing
     else: nobody may bind it or listen with it, which would be on the host. Raises `OSError`.
     """
-    if not _is_outside(box, fd):
+    if not is_outside(box, fd):
         return
-    shown = f"{name} of a connection that was made outside"
+    shown = f"{name} {OF_HOST}"
     box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, NEVER))
     box.scribe.flush()
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
