@@ -145,8 +145,8 @@ def answer(one, stranger):
 
 
 def test_a_socket_made_outside_takes_no_other_way(scene):  # noqa: F811
-    """Source routes, groups, devices, filters and senders' addresses are refused by option and by message, and what asks
-    for the host's interfaces; each refusal is recorded, and harmless options work.
+    """Source routes, groups, devices, filters and senders' addresses are refused by option and by message, and what
+    asks for the host's interfaces; each refusal is recorded, and harmless options work.
     """
     with ExitStack() as stack:
         four, six = bound(stack), bound(stack, socket.AF_INET6, "::1")

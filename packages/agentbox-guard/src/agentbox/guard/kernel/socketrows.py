@@ -37,7 +37,7 @@ _OF_IPV6 = (
     62, 66, 67, 70, 73, 74, 77,  # DONTFRAG, RECVTCLASS, TCLASS, AUTOFLOWLABEL, MINHOPCOUNT, ORIGDSTADDR, RECVFRAGSIZE
 )  # fmt: skip
 PLAIN = {SOL_SOCKET: _OF_SOCKETS, _IP: _OF_IP, _TCP: _OF_TCP, _UDP: _OF_UDP, _IPV6: _OF_IPV6}
-"""By level, the options that neither send nor choose a way, need no power, and tell of nothing but packets that come in."""
+"""By level, the options that neither send nor choose a way, need no power, and tell of nothing but what comes in."""
 
 _SO_PASSPIDFD, _SO_PEERPIDFD = 76, 77  # <asm-generic/socket.h>, Linux 6.5
 
