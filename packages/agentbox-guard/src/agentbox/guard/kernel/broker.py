@@ -203,7 +203,7 @@ class Broker:
         if name:
             return name
         for name in hosts_names(address):
-            if self._desk.policy.decide("net", name, port, address).allowed:
+            if self._desk.names.leads(name, port, address):
                 return name
         return ""
 

@@ -10,7 +10,7 @@ import select
 from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
 from _socket import socket as Socket
 
-from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.decisions._base import astray
 from agentbox.guard.kernel import peers_only
 from agentbox.guard.kernel.outside import outside_socket, target
 from agentbox.guard.twins import twin
@@ -62,7 +62,7 @@ class Dial:
         if not self._left:
             answer.action = _DENY
             answer.args["address"] = found[0]
-            answer.denial = denial_of(policy.decide("net", answer.name, port, found[0]), "net")
+            answer.denial = astray(policy, answer.name, port, found[0])
             self._end(errno.EACCES)
             return
         self._go()
