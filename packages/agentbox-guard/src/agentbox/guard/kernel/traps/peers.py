@@ -55,12 +55,19 @@ def powerless(spaces: int, act: Callable[[], object]) -> int:
     """
 
     def without() -> None:
-        if os.fstat(spaces).st_ino != os.stat("/proc/self/ns/user").st_ino:
-            syscalls.setns(spaces, syscalls.CLONE_NEWUSER)
+        enter(spaces, "user", syscalls.CLONE_NEWUSER)
         syscalls.capset(0, 0, 0)
         act()
 
     return in_child(without)
+
+
+def enter(space: int, name: str, kind: int) -> None:
+    """Join a namespace, unless this is it: nobody may join the own user namespace again (setns(2)). Raises
+    `OSError`.
+    """
+    if os.fstat(space).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
+        syscalls.setns(space, kind)
 
 
 def in_child(act: Callable[[], object], began: Callable[[int], object] | None = None) -> int:

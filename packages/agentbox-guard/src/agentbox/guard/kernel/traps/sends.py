@@ -131,7 +131,8 @@ def _send(
             os.close(fd)
         raise
     breaks = kind == socket.SOCK_STREAM and not flags & socket.MSG_NOSIGNAL
-    flags |= socket.MSG_NOSIGNAL
+    # By flag, since the program may take O_NONBLOCK away in between.
+    flags |= socket.MSG_NOSIGNAL | (0 if os.get_blocking(fd) else socket.MSG_DONTWAIT)
 
     def act() -> int:
         try:
@@ -147,7 +148,8 @@ def _send(
             control.close()
         return sent if value is None else value
 
-    sockets.own_call(box, call, fd, act, (lambda error: _broken(box, call, error)) if breaks else None)
+    failed = (lambda error: _broken(box, call, error)) if breaks else None
+    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT)
 
 
 def _check(box: Box, call: Call, fd: int, control: controls.Control) -> None:

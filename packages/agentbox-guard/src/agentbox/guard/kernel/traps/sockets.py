@@ -1,5 +1,5 @@
-"""connect(2) and bind(2): the supervisor makes the call itself, on its own copy of the address and a duplicate of the
-socket.
+"""connect(2), and what all calls with an address share: the supervisor makes the call itself, on its own copy of the
+address and a duplicate of the socket.
 
 So neither the address nor the descriptor can be another when the kernel looks. Internet addresses outside of an empty
 network go through the broker.
@@ -15,9 +15,8 @@ import struct
 from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
-from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
-from agentbox.guard.session import Denial
-from agentbox.guard.twins import owned, twin
+from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _MOST_ADDRESS = 128
 """sizeof(struct sockaddr_storage), <linux/socket.h>."""
 _UNSPEC, _UNIX, _NETLINK = socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_NETLINK
-_INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
+INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
 _SIZES = {int(socket.AF_INET): 16, int(socket.AF_INET6): 24}
 
 
@@ -100,10 +99,17 @@ def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], val
 
 
 def own_call(
-    box: Box, call: Call, fd: int, act: Callable[[], int], failed: Callable[[OSError], None] | None = None
+    box: Box,
+    call: Call,
+    fd: int,
+    act: Callable[[], int],
+    failed: Callable[[OSError], None] | None = None,
+    *,
+    waits: bool = True,
 ) -> None:
-    """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`.
+    """Make a call on a duplicate `fd` and answer with its outcome, in a thread unless it cannot wait. Closes `fd`.
 
+    The program shares the duplicate's O_NONBLOCK and can take it away at any time: that alone says nothing of waiting.
     `failed` is told an error before the program is.
     """
 
@@ -118,7 +124,7 @@ def own_call(
         else:
             box.listener.value(call, outcome)
 
-    if os.get_blocking(fd):
+    if waits:
         box.jobs.wait(act, done)
         return
     try:
@@ -128,7 +134,7 @@ def own_call(
     done(outcome)
 
 
-def _addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
+def addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
     """Do `act` with a duplicate of the socket, which it takes over unless it raises, and a copy of the address."""
     number_of, place, size = call.args[:3]
     address = address_at(box, call, place, size)
@@ -142,25 +148,25 @@ def _addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None
 
 
 def _connect(box: Box, call: Call, name: str) -> None:
-    _addressed(box, call, _connect_to)
+    addressed(box, call, _connect_to)
 
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
     family, kind = sort_of(fd)
-    if family in _INTERNET:
+    if family in INTERNET:
         box.network()
     if family == _UNIX and family_of(address) == _UNIX:
         _connect_local(box, call, fd, address)
-    elif family in _INTERNET and box.broker is not None:
+    elif family in INTERNET and box.broker is not None:
         _connect_out(box, call, fd, address, family, kind)
-    elif family in _INTERNET and family_of(address) in _INTERNET:
+    elif family in INTERNET and family_of(address) in INTERNET:
         endpoint(box, call, "net.connect", address)
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=kind == socket.SOCK_STREAM)
     elif family == _NETLINK:
         powerless_call(box, call, fd, lambda: syscalls.connect(fd, address))
     elif family_of(address) == _UNSPEC:
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=False)
     else:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
@@ -207,29 +213,29 @@ def local(box: Box, call: Call, fd: int, op: str, address: bytes) -> tuple[bytes
     if not name:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     if name[:1] == b"\0":
-        _decide_abstract(box, call, fd, op, name)
+        decide_abstract(box, call, fd, op, name)
         return address, None
     found = box.tree.find(call.pid, name)
     try:
         if found.text != box.desk.channel:  # which the caller answers itself
-            _decide_local(box, call, op, found.text)
+            decide_local(box, call, op, found.text)
     except OSError:
         found.close()
         raise
     return struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d\0" % found.fd, found
 
 
-def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
+def decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
     """Abstract names are those of the socket's namespace (unix(7)): in the run's own there are only its processes."""
     text = os.fsdecode(name[1:])
     if not box.netns or is_outside(box, fd):
-        _decide_local(box, call, op, "\0" + text)
+        decide_local(box, call, op, "\0" + text)
     else:
         box.scribe.observe(box.ids(call).process, op, {"path": "@" + text})
         box.scribe.flush()
 
 
-def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
+def decide_local(box: Box, call: Call, op: str, path: str) -> None:
     pid = box.ids(call).process
     verdict = decider(op).decide(op, {"path": path}, pid, box.desk)
     if verdict.denial is not None:
@@ -243,13 +249,13 @@ def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
 def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
     """Decide on an internet address that the broker has no part in. Raises `OSError`."""
     family = family_of(address)
-    if family not in _INTERNET:
+    if family not in INTERNET:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     if len(address) < _SIZES[family]:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = address[4:8] if family == socket.AF_INET else address[8:24]
     port = int.from_bytes(address[2:4], "big")
-    args = {"family": _INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
+    args = {"family": INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
     pid = box.ids(call).process
     verdict = decider(op).decide(op, args, pid, box.desk)
     if verdict.denial is not None:
@@ -279,7 +285,7 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
         goes_on(box, pid, answer)
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=kind == socket.SOCK_STREAM)
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
@@ -322,29 +328,6 @@ def tell_dialled(box: Box, pid: int, answer: Any, told: bool) -> None:
     box.scribe.flush()
 
 
-def _bind(box: Box, call: Call, name: str) -> None:
-    _addressed(box, call, _bind_to)
-
-
-def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
-    """Takes `fd` over, unless it raises."""
-    family, _ = sort_of(fd)
-    if family == _NETLINK:
-        powerless_call(box, call, fd, lambda: syscalls.bind(fd, address))
-        return
-    if family == _UNIX and family_of(address) == _UNIX:
-        if unix_name(address)[:1] not in (b"", b"\0"):
-            _bind_path(box, call, fd, address)
-            return
-        if unix_name(address):
-            _decide_abstract(box, call, fd, "net.bind", unix_name(address))
-    elif family in _INTERNET:
-        _refuse_outside(box, call, fd, "bind")
-        address = as_inet(address, family)
-        endpoint(box, call, "net.bind", address)
-    own_call(box, call, fd, lambda: syscalls.bind(fd, address))
-
-
 OF_HOST = "of a connection that was made outside"
 """What a socket of the host's network is called in the record."""
 
@@ -354,7 +337,7 @@ def is_of_host(box: Box, fd: int) -> bool:
     no network namespace. Raises `OSError`.
     """
     family, _ = sort_of(fd)
-    return family in _INTERNET and (is_outside(box, fd) or box.broker is None)
+    return family in INTERNET and (is_outside(box, fd) or box.broker is None)
 
 
 def is_outside(box: Box, fd: int) -> bool:
@@ -363,71 +346,4 @@ def is_outside(box: Box, fd: int) -> bool:
     return box.broker is not None and not box.broker.is_inside(fd)
 
 
-def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
-    """A socket that was put in the place of a program's own is for what was decided when it was made, and for nothing
-    else: nobody may bind it or listen with it, which would be on the host. Raises `OSError`.
-    """
-    if not is_outside(box, fd):
-        return
-    shown = f"{name} {OF_HOST}"
-    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, NEVER))
-    box.scribe.flush()
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-
-def _bind_path(box: Box, call: Call, fd: int, address: bytes) -> None:
-    """A local socket's file. The name that the socket then has is the one given, so the kernel makes the call.
-
-    Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets
-    are
-    only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant. The
-    descriptor may have become another as well, and nothing is gained by that: datagram sockets outside are bound
-    already, and with one for connections nobody can listen (`_listen`). Takes `fd` over, unless it raises.
-    """
-    found = box.tree.place(call.pid, unix_name(address))
-    try:
-        if found.fd >= 0:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        judged = box.judge.judge("write", found.text, box.ids(call).inner)
-        if isinstance(judged, Denial) and box.scribe.deny(
-            box.ids(call).process, "net.bind", {"path": found.text}, judged
-        ):
-            raise refused()
-        _decide_local(box, call, "net.bind", found.text)
-        if box.landlock:
-            box.listener.proceed(call)
-            os.close(fd)
-            return
-        target = struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
-        previous = os.umask(box.askers.umask(call.pid))
-        try:
-            syscalls.bind(fd, target)
-        finally:
-            os.umask(previous)
-        box.listener.value(call, 0)
-        os.close(fd)
-    finally:
-        found.close()
-
-
-def _listen(box: Box, call: Call, name: str) -> None:
-    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address.
-
-    Of a local one the kernel notes who listens (unix(7)): a child does it in the program's name.
-    """
-    one = owned(box.duplicate(call, number(call.args[0])))
-    try:
-        backlog = number(call.args[1])
-        if one.family in _INTERNET:
-            _refuse_outside(box, call, one.fileno(), name)
-            if one.getsockname()[1] == 0:
-                endpoint(box, call, "net.bind", struct.pack("=H", int(one.family)) + bytes(26))
-            one.listen(backlog)
-        else:
-            peers.act_as(box, box.ids(call).process, lambda: one.listen(backlog))
-    finally:
-        one.close()
-    box.listener.value(call, 0)
-
-
-CALLS: dict[str, Handler] = {"connect": _connect, "bind": _bind, "listen": _listen}
+CALLS: dict[str, Handler] = {"connect": _connect}
