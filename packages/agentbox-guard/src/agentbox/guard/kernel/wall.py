@@ -12,7 +12,7 @@ import fcntl
 import os
 import struct
 
-from agentbox.guard.kernel import callnumbers
+from agentbox.guard.kernel import callnumbers, shortage
 from agentbox.guard.kernel.judge import Judge
 from agentbox.guard.kernel.lineage import OTHER, Lineage
 from agentbox.guard.kernel.memory import Memory
@@ -88,6 +88,7 @@ class Wall:
         if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
             self.box.reaches = Reach(desk.policy, message)
         self.own_processes = netns
+        self._spare = shortage.Spare()
         self._listeners: list[Listener] = []
         self._loop: Loop
         self._drain: Callable[[int], None] = lambda pid: None
@@ -144,9 +145,20 @@ class Wall:
                 self._drain(self.box.askers.process(call.pid))
             self._answer(call)
         except OSError as error:
+            if error.errno in shortage.NUMBERS:
+                self._short(call)
             self.listener.fail(call, error.errno or errno.EIO)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
             self._undecided(call, error)
+
+    def _short(self, call: Call) -> None:
+        """Record what could not be decided for want of a descriptor. Raises `OSError` where that cannot be done."""
+        found = self._handlers.get(call.number)
+        name = found[1] if found is not None else f"call {call.number:#x}"
+        with self._spare:
+            pid = self.box.askers.process(call.pid)
+            self.box.scribe.deny(pid, "sys.call", {"name": name}, Denial("call", name, shortage.REASON))
+            self.box.scribe.flush()
 
     def _undecided(self, call: Call, error: Exception) -> None:
         """A handler that fails on what a program made up refuses that call, and nothing else of the run."""
@@ -216,6 +228,7 @@ class Wall:
             self._loop.forget(listener.fd)
             listener.close()
         self._listeners = []
+        self._spare.close()
         self.box.judge.terminals.close()
         self.box.tree.close()
         self.lineage.close()
