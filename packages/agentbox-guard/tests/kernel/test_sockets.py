@@ -145,7 +145,7 @@ class Scene:
         except BlockingIOError:
             return None
 
-    def command(self, code, *arguments, boxed=True, rules=""):
+    def command(self, code, *arguments, boxed=True, rules="", options=()):
         """What to start, and in what environment."""
         command = [self.python, "-I", "-c", code, *map(str, arguments)]
         environ = {**os.environ, "TMPDIR": f"{self.folder}/state"}
@@ -153,7 +153,7 @@ class Scene:
             policy = f"{self.folder}/state/p.policy"
             with open(policy, "w") as file:
                 file.write(f"write: {self.folder}/ws\n{rules}")
-            options = ["-q", "-p", policy, "-t", f"{self.folder}/state/trace.jsonl"]
+            options = [*options, "-q", "-p", policy, "-t", f"{self.folder}/state/trace.jsonl"]
             command = [self.python, "-m", "agentbox.cli", "run", *options, "--", *command]
             environ["PYTHONPATH"] = ":".join(source_folders())
         return command, environ

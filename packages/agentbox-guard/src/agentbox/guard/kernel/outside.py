@@ -70,11 +70,11 @@ def endpoint(data: bytes, family: int, kind: int) -> tuple[int, str, int]:
     given = int.from_bytes(data[:2], byteorder) if len(data) >= 2 else -1
     if given == AF_UNSPEC:
         return AF_UNSPEC, "", 0
-    if given < 0 or (given == AF_INET and len(data) < 16) or (given == AF_INET6 and len(data) < 24):
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     fits = given == family or (given == AF_INET and family == AF_INET6 and kind == SOCK_DGRAM)
-    if given not in (AF_INET, AF_INET6) or not fits:
+    if given >= 0 and (given not in (AF_INET, AF_INET6) or not fits):
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    if len(data) < (16 if given == AF_INET else 24):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = data[4:8] if given == AF_INET else data[8:24]
     return given, literal(inet_ntop(given, packed)), int.from_bytes(data[2:4], "big")
 
