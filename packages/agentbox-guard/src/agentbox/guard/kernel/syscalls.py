@@ -301,6 +301,16 @@ def setsockopt(descriptor: int, level: int, option: int, value: bytes) -> int:
     return _call("setsockopt", descriptor, level, option, value, len(value))
 
 
+EPOLL_CTL_ADD, EPOLL_CTL_DEL = 1, 2  # <linux/eventpoll.h>, Linux 2.5.44
+
+
+def epoll_ctl(descriptor: int, act: int, one: int, events: int = 0, data: int = 0) -> int:
+    """epoll_ctl(2): 0; raises `OSError`. A struct epoll_event has no padding on x86_64."""
+    padding = b"" if os.uname().machine == "x86_64" else bytes(4)
+    event = events.to_bytes(4, sys.byteorder) + padding + data.to_bytes(8, sys.byteorder)
+    return _call("epoll_ctl", descriptor, act, one, event)
+
+
 SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>, Linux 2.2; SO_GET_FILTER, Linux 3.8, is another name for it
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
+_MOST_PEERS = 16384
+"""Of older connections the peer is then told as one that has ended: 0, or the child's number."""
 _CREDENTIALS = struct.Struct("=iII")
 
 
@@ -43,7 +45,14 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
 
 def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     """Make a call in a child, whose number stands for the process `pid` from then on; 0. Raises `OSError`."""
-    return in_child(act, lambda child: box.peers.__setitem__(child, pid))
+
+    def began(child: int) -> None:
+        box.peers.pop(child, None)  # its number was another's before
+        if len(box.peers) >= _MOST_PEERS:
+            del box.peers[next(iter(box.peers))]
+        box.peers[child] = pid
+
+    return in_child(act, began)
 
 
 def powerless(spaces: int, act: Callable[[], object]) -> int:

@@ -14,7 +14,7 @@ from _signal import SIGPIPE  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import memory, rows, syscalls
 from agentbox.guard.kernel.outside import endpoint, target
-from agentbox.guard.kernel.traps import controls, sockets
+from agentbox.guard.kernel.traps import controls, replaced, sockets
 from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
 from agentbox.guard.session import Denial
@@ -246,19 +246,19 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
         return False
     if not box.scribe.consult(pid, "net.send", answer.args):
         raise refused()
-    place = number(call.args[0])
     told = answer.denial is not None
 
     def then(answer: Any) -> None:
-        os.close(fd)
         sockets.tell_dialled(box, pid, answer, told)
+        if answer.socket is not None:
+            if not answer.errno and not replaced.put_over(box, call, fd, answer.socket.fileno()):
+                answer.errno = errno.EBADF
+            answer.socket.close()
+        os.close(fd)
         if answer.errno:
             box.listener.fail(call, answer.errno)
-            return
-        if answer.socket is not None:
-            box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
-            answer.socket.close()
-        box.listener.value(call, answer.sent)
+        else:
+            box.listener.value(call, answer.sent)
 
     box.broker.dial(answer, then)
     return True

@@ -14,7 +14,7 @@ import struct
 
 from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import syscalls
-from agentbox.guard.kernel.traps import peers
+from agentbox.guard.kernel.traps import peers, replaced
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.twins import twin
 
@@ -306,13 +306,14 @@ def _once(box: Box, said: str) -> Callable[..., bool]:
 
 def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -> None:
     """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
-    os.close(fd)
     tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
-        place = number(call.args[0])
-        box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
-        box.connected(answer)
+        if replaced.put_over(box, call, fd, answer.socket.fileno()):
+            box.connected(answer)
+        else:
+            answer.errno = errno.EBADF
         answer.socket.close()
+    os.close(fd)
     if answer.errno:
         box.listener.fail(call, answer.errno)
     else:
