@@ -62,6 +62,41 @@ print(json.dumps(told))
 """
 )
 
+TOGGLE = """
+import fcntl, json, os, socket, threading, time
+left, right = socket.socketpair()
+left.setblocking(False)
+try:
+    while True:
+        left.send(bytes(4096))
+except BlockingIOError:
+    mode = fcntl.fcntl(left, fcntl.F_GETFL)
+child = os.fork()
+while not child:  # it shares the socket, and what blocks on it
+    fcntl.fcntl(left, fcntl.F_SETFL, mode ^ os.O_NONBLOCK)
+    fcntl.fcntl(left, fcntl.F_SETFL, mode)
+def send():
+    for _ in range(400):
+        try:
+            left.sendmsg([bytes(4096)])
+        except OSError:
+            pass
+for _ in range(40):
+    threading.Thread(target=send, daemon=True).start()
+slow = 0.0
+end = time.monotonic() + 3
+while time.monotonic() < end and slow < 2:
+    began = time.monotonic()
+    opened = threading.Thread(target=lambda: os.close(os.open("/dev/zero", os.O_RDONLY)), daemon=True)
+    opened.start()
+    opened.join(3)
+    slow = max(slow, time.monotonic() - began)
+    time.sleep(0.01)
+os.kill(child, 9)
+os.write(1, json.dumps(slow < 2).encode())
+os._exit(0)
+"""
+
 NO_MORE_SPACES = """
 ip link set lo up || exit 77
 for kind in net pid mnt ipc user; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done
@@ -114,3 +149,9 @@ def test_no_address_goes_undecided_without_a_network_of_its_own(scene):  # noqa:
         "no family": -errno.EACCES, "its family": -errno.EACCES, "in a message": -errno.EACCES,
         "a group": -errno.EPERM, "a service class": 0, "bind of another family": -errno.EAFNOSUPPORT,
     }  # fmt: skip
+
+
+def test_a_send_that_begins_to_wait_holds_up_nobody_else(scene):  # noqa: F811
+    """Another process takes O_NONBLOCK away and gives it back all the time, between any look and any call."""
+    assert scene.run(TOGGLE, boxed=False) is True
+    assert scene.run(TOGGLE, boxed=True) is True
