@@ -14,7 +14,7 @@ from _signal import SIGPIPE  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import memory, rows, syscalls
 from agentbox.guard.kernel.outside import endpoint, target
-from agentbox.guard.kernel.traps import controls, replaced, sockets
+from agentbox.guard.kernel.traps import _controls, _replaced, sockets
 from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
 from agentbox.guard.session import Denial
@@ -42,7 +42,7 @@ def _sendto(box: Box, call: Call, name: str) -> None:
         return
     address = sockets.address_at(box, call, address_at, address_size)
     payload = _payload(box, call, [(data, size)])
-    _send(box, call, number(place), payload, controls.Control(), number(flags), address)
+    _send(box, call, number(place), payload, _controls.Control(), number(flags), address)
 
 
 def _sendmsg(box: Box, call: Call, name: str) -> None:
@@ -52,7 +52,7 @@ def _sendmsg(box: Box, call: Call, name: str) -> None:
         return
     found = memory.message(box.memory, call.pid, head)
     payload = _payload(box, call, found.parts)
-    control = controls.copied(box, call, found.control)
+    control = _controls.copied(box, call, found.control)
     _send(box, call, number(place), payload, control, number(flags), found.name)
 
 
@@ -68,7 +68,7 @@ def _sendmmsg(box: Box, call: Call, name: str) -> None:
     found = memory.message(box.memory, call.pid, heads)
     payload = _payload(box, call, found.parts)
     box.write(call, heads + 56, struct.pack("=I", len(payload)))  # msg_len of struct mmsghdr
-    control = controls.copied(box, call, found.control)
+    control = _controls.copied(box, call, found.control)
     _send(box, call, number(place), payload, control, number(flags), found.name, value=1)
 
 
@@ -87,7 +87,7 @@ def _send(
     call: Call,
     place: int,
     payload: bytes,
-    control: controls.Control,
+    control: _controls.Control,
     flags: int,
     address: bytes,
     value: int | None = None,
@@ -152,11 +152,11 @@ def _send(
     sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT)
 
 
-def _check(box: Box, call: Call, fd: int, control: controls.Control) -> None:
+def _check(box: Box, call: Call, fd: int, control: _controls.Control) -> None:
     """Refuse a send for what would go with it. Raises `OSError`, unless the run only observes."""
     one = twin(fd) if sockets.is_outside(box, fd) else None
     try:
-        what = controls.refused_one(control, one)
+        what = _controls.refused_one(control, one)
     finally:
         if one is not None:
             one.close()
@@ -200,7 +200,7 @@ def _is_zerocopy(fd: int) -> bool:
         one.close()
 
 
-def _from_pages(fd: int, payload: bytes, control: controls.Control, flags: int, address: bytes) -> int:
+def _from_pages(fd: int, payload: bytes, control: _controls.Control, flags: int, address: bytes) -> int:
     """Send from pages that nobody writes again: the kernel keeps them for as long as it needs them, and tells the
     program when it is done (Documentation/networking/msg_zerocopy.rst).
     """
@@ -212,7 +212,7 @@ def _from_pages(fd: int, payload: bytes, control: controls.Control, flags: int, 
             return _with_control(fd, view[: len(payload)], control, flags, address)
 
 
-def _with_control(fd: int, payload: Buffer, control: controls.Control, flags: int, address: bytes) -> int:
+def _with_control(fd: int, payload: Buffer, control: _controls.Control, flags: int, address: bytes) -> int:
     messages = [(*sort, body) for sort, body in control.messages]
     one = twin(fd)
     try:
@@ -251,7 +251,7 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
     def then(answer: Any) -> None:
         sockets.tell_dialled(box, pid, answer, told)
         if answer.socket is not None:
-            if not answer.errno and not replaced.put_over(box, call, fd, answer.socket.fileno()):
+            if not answer.errno and not _replaced.put_over(box, call, fd, answer.socket.fileno()):
                 answer.errno = errno.EBADF
             answer.socket.close()
         os.close(fd)

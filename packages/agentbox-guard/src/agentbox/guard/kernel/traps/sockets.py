@@ -14,7 +14,7 @@ import struct
 
 from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import syscalls
-from agentbox.guard.kernel.traps import peers, replaced
+from agentbox.guard.kernel.traps import _replaced, peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.twins import twin
 
@@ -308,7 +308,7 @@ def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -
     """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
     tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
-        if replaced.put_over(box, call, fd, answer.socket.fileno()):
+        if _replaced.put_over(box, call, fd, answer.socket.fileno()):
             box.connected(answer)
         else:
             answer.errno = errno.EBADF
