@@ -116,3 +116,26 @@ def test_who_closes_a_socket_while_it_is_connected_ends_nothing_else(scene):  # 
                 stack.enter_context(tcp.accept()[0])
             output, _ = running.communicate(b"\n", timeout=30)
             assert (json.loads(output), running.returncode) == ([True], 0)
+
+
+HIDDEN = """
+import ctypes, json, os, socket, sys
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+address = ("127.0.0.1", int(sys.argv[1]))
+one = socket.create_connection(address)
+two = socket.socket(socket.AF_UNIX)
+two.bind("ws/s")
+two.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+os.unlink("ws/s")
+print(json.dumps([one.getpeername()[1] == address[1], two.getsockname()]))
+"""
+
+
+def test_a_program_that_hides_from_others_has_its_connections(scene):  # noqa: F811
+    """One that is not dumpable, as key agents are, shows its descriptors to root alone."""
+    with ExitStack() as stack:
+        tcp = bound(stack, kind=socket.SOCK_STREAM)
+        tcp.listen()
+        port = tcp.getsockname()[1]
+        for boxed in (False, True):
+            assert scene.run(HIDDEN, port, boxed=boxed, rules=f"net: 127.0.0.1:{port}\n") == [True, "ws/s"]

@@ -89,16 +89,23 @@ def _bind_path(box: Box, call: Call, fd: int, address: bytes) -> None:
         ):
             raise refused()
         decide_local(box, call, "net.bind", found.text)
-        act = _by_name(box, call, fd, address, found) if box.landlock else _by_folder(box, call, fd, found)
+        act, held = _by_name(box, call, fd, address, found) if box.landlock else _by_folder(box, call, fd, found)
     except BaseException:
         found.close()
         raise
-    own_call(box, call, fd, act)
+
+    def spent() -> None:
+        found.close()
+        _close(held)
+
+    own_call(box, call, fd, lambda: peers.in_child(act), spent=spent)
 
 
-def _by_name(box: Box, call: Call, fd: int, address: bytes, found: Found) -> Callable[[], int]:
-    """The socket has the name that was given, as others will see it. What the name leads to may become another after
-    the decision: Landlock then lets the child make no socket elsewhere.
+def _by_name(box: Box, call: Call, fd: int, address: bytes, found: Found) -> tuple[Callable[[], object], list[int]]:
+    """What the child does, and the descriptors that it needs for that. Raises `OSError`.
+
+    The socket has the name that was given, as others will see it. What the name leads to may become another after the
+    decision: Landlock then lets the child make no socket elsewhere.
     """
     mask = box.askers.umask(call.pid)
     process = f"/proc/{box.ids(call).process}"
@@ -122,17 +129,10 @@ def _by_name(box: Box, call: Call, fd: int, address: bytes, found: Found) -> Cal
         syscalls.capset(0, 0, 0)
         syscalls.bind(fd, address)
 
-    def act() -> int:
-        try:
-            return peers.in_child(bind)
-        finally:
-            found.close()
-            _close(held)
-
-    return act
+    return bind, held
 
 
-def _by_folder(box: Box, call: Call, fd: int, found: Found) -> Callable[[], int]:
+def _by_folder(box: Box, call: Call, fd: int, found: Found) -> tuple[Callable[[], object], list[int]]:
     """Without Landlock the socket gets a name by which only the decided folder can be meant."""
     target = struct.pack("=H", int(socket.AF_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
     mask = box.askers.umask(call.pid)
@@ -141,13 +141,7 @@ def _by_folder(box: Box, call: Call, fd: int, found: Found) -> Callable[[], int]
         os.umask(mask)
         syscalls.bind(fd, target)
 
-    def act() -> int:
-        try:
-            return peers.in_child(bind)
-        finally:
-            found.close()
-
-    return act
+    return bind, []
 
 
 def _opened(path: str, flags: int) -> int:

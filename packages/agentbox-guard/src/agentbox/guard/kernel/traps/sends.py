@@ -135,21 +135,21 @@ def _send(
     flags |= socket.MSG_NOSIGNAL | (0 if os.get_blocking(fd) else socket.MSG_DONTWAIT)
 
     def act() -> int:
-        try:
-            if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
-                sent = _from_pages(fd, payload, control, flags, target[0])
-            elif control.messages:
-                sent = _with_control(fd, payload, control, flags, target[0])
-            else:
-                sent = syscalls.sendto(fd, payload, flags, target[0])
-        finally:
-            if target[1] is not None:
-                target[1].close()
-            control.close()
+        if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
+            sent = _from_pages(fd, payload, control, flags, target[0])
+        elif control.messages:
+            sent = _with_control(fd, payload, control, flags, target[0])
+        else:
+            sent = syscalls.sendto(fd, payload, flags, target[0])
         return sent if value is None else value
 
+    def spent() -> None:
+        if target[1] is not None:
+            target[1].close()
+        control.close()
+
     failed = (lambda error: _broken(box, call, error)) if breaks else None
-    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT)
+    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT, spent=spent)
 
 
 def _check(box: Box, call: Call, fd: int, control: _controls.Control) -> None:

@@ -89,13 +89,10 @@ def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], val
         raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     def powerless() -> int:
-        try:
-            peers.powerless(spaces, act)
-        finally:
-            os.close(spaces)
+        peers.powerless(spaces, act)
         return value
 
-    own_call(box, call, fd, powerless)
+    own_call(box, call, fd, powerless, spent=lambda: os.close(spaces))
 
 
 def own_call(
@@ -106,15 +103,18 @@ def own_call(
     failed: Callable[[OSError], None] | None = None,
     *,
     waits: bool = True,
+    spent: Callable[[], object] = lambda: None,
 ) -> None:
     """Make a call on a duplicate `fd` and answer with its outcome, in a thread unless it cannot wait. Closes `fd`.
 
     The program shares the duplicate's O_NONBLOCK and can take it away at any time: that alone says nothing of waiting.
-    `failed` is told an error before the program is.
+    `failed` is told an error before the program is. `spent` is called when the call is over, also when no thread was to
+    be had for it: what it needed can then be closed.
     """
 
     def done(outcome: Any) -> None:
         os.close(fd)
+        spent()
         if isinstance(outcome, OSError):
             if failed is not None:
                 failed(outcome)
@@ -129,7 +129,7 @@ def own_call(
         return
     try:
         outcome: Any = act()
-    except OSError as error:
+    except Exception as error:
         outcome = error
     done(outcome)
 
@@ -181,13 +181,9 @@ def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
     pid = box.ids(call).process
 
     def act() -> int:
-        try:
-            return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
-        finally:
-            if found is not None:
-                found.close()
+        return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
 
-    own_call(box, call, fd, act)
+    own_call(box, call, fd, act, spent=lambda: found.close() if found is not None else None)
 
 
 def _connect_guard(box: Box, call: Call, fd: int) -> None:
