@@ -153,8 +153,7 @@ class Wall:
 
     def _short(self, call: Call) -> None:
         """Record what could not be decided for want of a descriptor. Raises `OSError` where that cannot be done."""
-        found = self._handlers.get(call.number)
-        name = found[1] if found is not None else f"call {call.number:#x}"
+        name = self._names.get(call.number, str(call.number))
         with self._spare:
             pid = self.box.askers.process(call.pid)
             self.box.scribe.deny(pid, "sys.call", {"name": name}, Denial("call", name, shortage.REASON))

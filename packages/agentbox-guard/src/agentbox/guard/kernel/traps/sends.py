@@ -93,13 +93,14 @@ def _send(
     value: int | None = None,
 ) -> None:
     """Takes `control` over."""
-    box.network()
     fd = -1
     try:
         fd = box.duplicate(call, place)
         family, kind = sockets.sort_of(fd)
+        if family in sockets.INTERNET:
+            box.network()
         if control.messages:
-            _check(box, call, fd, control)
+            _check(box, call, fd, family, control)
         if family == socket.AF_NETLINK:
             if control.messages:
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
@@ -152,9 +153,9 @@ def _send(
     sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT, spent=spent)
 
 
-def _check(box: Box, call: Call, fd: int, control: _controls.Control) -> None:
+def _check(box: Box, call: Call, fd: int, family: int, control: _controls.Control) -> None:
     """Refuse a send for what would go with it. Raises `OSError`, unless the run only observes."""
-    one = twin(fd) if sockets.is_outside(box, fd) else None
+    one = twin(fd) if family in sockets.INTERNET and sockets.is_outside(box, fd) else None
     try:
         what = _controls.refused_one(control, one)
     finally:
