@@ -103,7 +103,7 @@ class Wall:
         """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as
         well.
         """
-        self.box.launches.add(pid)
+        self.box.launches.add(listener, pid)
         self._listen(Listener(listener))
 
     def _listen(self, listener: Listener) -> None:

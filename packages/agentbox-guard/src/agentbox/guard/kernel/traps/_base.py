@@ -10,6 +10,7 @@ import errno
 import os
 
 from agentbox.guard.kernel.judge import EXEMPT
+from agentbox.guard.kernel.launches import Launches
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -111,8 +112,7 @@ class Box:
         """Regular files and folders that were opened for reading, by their resolved paths."""
         self.reaches: Callable[[str], bool] = lambda file: True
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
-        self.launches: set[int] = set()
-        """Processes that are about to execute what the supervisor itself has decided to start."""
+        self.launches = Launches()
         self.peers: dict[int, int] = {}
         """Processes in whose name a short-lived child has made a connection, by that child's number."""
 
