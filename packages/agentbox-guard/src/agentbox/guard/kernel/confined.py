@@ -102,9 +102,7 @@ class Confined:
             self._wall.launched(pid, listener)
 
     def follow_stop(self, child: int) -> None:
-        """When the agent was stopped as a job is: stop as well, and go on with it (on SIGCHLD)."""
-        if child == self.agent:
-            return
+        """When the agent was stopped: stop as well, as a shell's job does, and go on with it (on SIGCHLD)."""
         from agentbox.guard.kernel import init
 
         number = init.stopped(child)
