@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call, Listener
     from agentbox.guard.kernel.process import Askers, Ids
     from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.waits import Waits
     from agentbox.guard.kernel.walk import Tree
 
     Handler = Callable[["Box", Call, str], None]
@@ -64,7 +65,7 @@ class Box:
         "lineage",
         "listener",
         "memory",
-        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree",
+        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +114,8 @@ class Box:
         self.reaches: Callable[[str], bool] = lambda file: True
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
         self.launches = Launches()
+        self.waits: Waits
+        """Whoever waits in a program's name does so by these."""
         self.peers: dict[int, int] = {}
         """Processes in whose name a short-lived child has made a connection, by that child's number."""
 

@@ -10,6 +10,7 @@ import _socket as socket  # the module around it loads enum and selectors, 3 ms 
 import errno
 import os
 import struct
+from _signal import SIGKILL  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
@@ -77,8 +78,16 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
             os._exit(code & 0xFF)
     if began is not None:
         began(child)
-    _, status = os.waitpid(child, 0)
+    interrupted: OSError | None = None
+    try:
+        status = syscalls.waitpid(child)
+    except InterruptedError as error:  # in a program's name nobody waits on: what the child has done by now counts
+        interrupted = error
+        os.kill(child, SIGKILL)
+        _, status = os.waitpid(child, 0)
     number_of = os.waitstatus_to_exitcode(status)
+    if interrupted is not None and number_of < 0:
+        raise interrupted
     if number_of:
         number_of = max(number_of, errno.EPERM)  # of a child that was killed nobody knows what it did
         raise OSError(number_of, os.strerror(number_of))
