@@ -117,7 +117,9 @@ class Box:
         self.waits: Waits
         """Whoever waits in a program's name does so by these."""
         self.peers: dict[int, int] = {}
-        """Processes in whose name a short-lived child has made a connection, by that child's number."""
+        """Processes, as the run counts them, in whose name a short-lived child has made a connection, by that child's
+        number.
+        """
 
     def ids(self, call: Call) -> Ids:
         """The ids of the asking thread, also when it has ended since they were asked for first. Raises `OSError`

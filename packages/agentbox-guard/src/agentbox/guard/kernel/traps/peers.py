@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import errno
 import os
+import select
 import struct
 from _signal import SIGKILL  # type: ignore[import-not-found]
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.traps._base import Handler
 
 _CREDENTIALS = struct.Struct("=iII")
+_SO_PEERPIDFD = 77  # <asm-generic/socket.h>, Linux 6.5
+_MOST_KNOWN = 4096
 
 
 def _getsockopt(box: Box, call: Call, name: str) -> None:
@@ -32,19 +35,50 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     one = socket.socket(fileno=fd)
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        inner = _inner(box, pid, _lives(one))
     finally:
         one.close()
-    pid = box.peers.get(pid, pid)
-    inner = box.askers.ids(pid).inner if pid > 0 and box.desk.family.has(pid) else 0 if box.pidns else pid
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
     box.memory.write(call.pid, value_at, data)
     box.memory.write(call.pid, size_at, struct.pack("=i", len(data)))
     box.listener.value(call, 0)
 
 
+def _inner(box: Box, pid: int, lives: bool | None) -> int:
+    """The number, as the asker counts, of the process that the kernel noted as `pid`."""
+    # The number of a child of ours, which ended at once, may be another process's by now.
+    if pid in box.peers and not lives:
+        return box.peers[pid]
+    if pid > 0 and lives is not False and box.desk.family.has(pid):
+        return box.askers.ids(pid).inner
+    return 0 if box.pidns else pid
+
+
+def _lives(one: socket.socket) -> bool | None:
+    """Whether the process that the kernel noted at the other end still lives; None where it does not tell."""
+    try:
+        pidfd = struct.unpack("=i", one.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
+    except OSError as error:
+        return None if error.errno == errno.ENOPROTOOPT else False
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
+
+
 def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     """Make a call in a child, whose number stands for the process `pid` from then on; 0. Raises `OSError`."""
-    return in_child(act, lambda child: box.peers.__setitem__(child, pid))
+    inner = box.askers.ids(pid).inner
+
+    def note(child: int) -> None:
+        box.peers.pop(child, None)
+        box.peers[child] = inner
+        if len(box.peers) > _MOST_KNOWN:
+            del box.peers[next(iter(box.peers))]
+
+    return in_child(act, note)
 
 
 def powerless(spaces: int, act: Callable[[], object]) -> int:
