@@ -170,6 +170,7 @@ class Spawner:
                 self._requests.sendall(payload)
         except OSError as error:
             os.close(reader)
+            hand_over.close()
             if error.errno in (errno.EPIPE, errno.ECONNRESET):
                 raise OSError(errno.ESRCH, ENDED) from None
             raise
@@ -178,6 +179,7 @@ class Spawner:
         taken = hand_over.take()
         if taken is None:
             os.close(reader)
+            hand_over.close()
             number = hand_over.failed
             raise OSError(number, os.strerror(number)) if number else OSError(errno.ESRCH, ENDED)
 
