@@ -117,9 +117,7 @@ SNAPSHOT = """
 """
 
 
-@pytest.mark.skipif(
-    os.getuid() != 0 or not shutil.which("mkfs.btrfs"), reason="only root mounts a Btrfs, with its tools"
-)
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("mkfs.btrfs"), reason="only root mounts a Btrfs")
 def test_btrfs_plants_no_snapshot_outside(tmp_path):
     """A snapshot is a new folder of any content in any folder that the user may write; without agentbox it is made."""
     image, mounted = tmp_path / "image", tmp_path / "mounted"
