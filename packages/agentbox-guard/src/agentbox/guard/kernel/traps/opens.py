@@ -393,7 +393,6 @@ def _note_terminal(box: Box, call: Call, fd: int) -> None:
 def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None:
     """Opening one end of a FIFO waits for the other (fifo(7)): in a thread, until the asker wants it no more."""
     fd, found.fd = found.fd, -1
-
     pid = box.ids(call).process
     flags = request.flags & ~_ONCE | _ALWAYS
 
