@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentbox.guard.family import Family
-from agentbox.guard.kernel.scribe import Announced, Scribe
+from agentbox.guard.kernel.announced import Announced
+from agentbox.guard.kernel.scribe import Scribe
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.session import Denial
 

@@ -11,7 +11,7 @@ import errno
 import time
 from _thread import allocate_lock, get_ident, start_new_thread
 
-from agentbox.guard.kernel.process import read_entry
+from agentbox.guard.procfs import read_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
