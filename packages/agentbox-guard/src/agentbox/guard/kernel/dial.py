@@ -32,14 +32,26 @@ _DENY = "deny"
 class Dial:
     """One connection, or one datagram, being made."""
 
-    __slots__ = ("_answer", "_broker", "_left", "_then", "socket")
+    __slots__ = ("_answer", "_broker", "_left", "_then", "is_over", "socket")
 
     def __init__(self, broker: Broker, answer: Answer, then: Callable[[Answer], None]) -> None:
         self._broker = broker
         self._answer = answer
         self._then = then
         self._left: list[str] = []
+        self.is_over = False
         self.socket: Socket
+
+    def give_up(self, number: int) -> None:
+        """Of a blocking asker, on the loop thread: it waits no more, and what is under way goes on as its own."""
+        if self.is_over:
+            return
+        self._broker.unwatch(self)
+        self.is_over = True
+        self._answer.errno = number
+        if self._answer.socket is not None:
+            self._answer.socket.setblocking(True)
+        self._then(self._answer)
 
     def begin(self) -> None:
         name = self._answer.name
@@ -52,6 +64,8 @@ class Dial:
             self._broker.jobs.run(lambda: self._broker.desk.names.look_up(name), self._resolved)
 
     def _resolved(self, found: Any) -> None:
+        if self.is_over:
+            return
         answer, port = self._answer, self._answer.args["port"]
         if isinstance(found, Exception) or not found:
             self._end(errno.EHOSTUNREACH)
@@ -167,6 +181,7 @@ class Dial:
         return 0
 
     def _end(self, number: int) -> None:
+        self.is_over = True
         self._answer.errno = number
         if number not in (0, errno.EINPROGRESS) and self._answer.socket is not None:
             self._answer.socket.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _ctypes
 import os
+import struct
 import sys
 
 TYPE_CHECKING = False
@@ -283,6 +284,45 @@ def connect(descriptor: int, address: bytes) -> int:
 def bind(descriptor: int, address: bytes) -> int:
     """bind(2) with a struct sockaddr of any family: 0; raises `OSError`."""
     return _call("bind", descriptor, address, len(address))
+
+
+def _kept(data: bytes | memoryview) -> Any:
+    """Something with an address that holds the data; None for no data."""
+    if not data:
+        return None
+    kind = _Char * len(data)
+    return kind.from_buffer(data) if isinstance(data, memoryview) else kind.from_buffer_copy(data)
+
+
+def sendmsg(descriptor: int, data: bytes | memoryview, control: bytes, flags: int, address: bytes) -> int:
+    """sendmsg(2) with one piece of data, control messages as cmsg(3) has them, and an address as for `sendto`.
+
+    What a memoryview is of is sent from its place, anything else from a copy.
+    """
+    kept = [_kept(part) for part in (address, data, control)]
+    at = [_ctypes.addressof(part) if part is not None else 0 for part in kept]
+    parts = _Quads(at[1], len(data), 0)  # a struct iovec
+    # struct msghdr: name and its size, the parts and their number, control and its size, flags
+    head = struct.pack("=QI4xQQQQi4x", at[0], len(address), _ctypes.addressof(parts), 1, at[2], len(control), 0)
+    return _call("sendmsg", descriptor, head, flags)
+
+
+def waitpid(pid: int) -> int:
+    """waitpid(2) without options: the wait status; raises `OSError`, also when a signal comes (EINTR)."""
+    status = (_Char * 4)()
+    _call("waitpid", pid, status, 0)
+    return int.from_bytes(bytes(status), sys.byteorder)
+
+
+def settled(descriptor: int, milliseconds: int) -> bool:
+    """poll(2) until a socket can be written to or has failed, -1 for ever; raises `OSError` (EINTR among others)."""
+    entry = (_Char * 8).from_buffer_copy(struct.pack("=ihh", descriptor, 4, 0))  # a struct pollfd for POLLOUT
+    return bool(_call("poll", entry, _Long(1), milliseconds))
+
+
+def reopen(descriptor: int, flags: int) -> int:
+    """open(2) of what an O_PATH descriptor refers to, close-on-exec; raises `OSError` (EINTR among others)."""
+    return _call("open", b"/proc/self/fd/%d" % descriptor, flags | os.O_CLOEXEC)
 
 
 def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:

@@ -22,6 +22,7 @@ from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.kernel.reach import Reach
 from agentbox.guard.kernel.traps import Box, handler
 from agentbox.guard.kernel.traps._base import NEVER
+from agentbox.guard.kernel.waits import Waits
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
 
@@ -83,6 +84,7 @@ class Wall:
             landlock="landlock" in names,
             own_loopback=netns and not message["loopback_ruled"],
         )
+        self.box.waits = Waits(self.listener.stands)
         self.box.known.live = not message["scratch"]
         _note_inherited(desk.hashes)
         if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
@@ -104,7 +106,7 @@ class Wall:
         """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as
         well.
         """
-        self.box.launches.add(pid)
+        self.box.launches.add(listener, pid)
         self._listen(Listener(listener))
 
     def _listen(self, listener: Listener) -> None:
@@ -228,6 +230,7 @@ class Wall:
             listener.close()
         self._listeners = []
         self._spare.close()
+        self.box.waits.close()
         self.box.judge.terminals.close()
         self.box.tree.close()
         self.lineage.close()

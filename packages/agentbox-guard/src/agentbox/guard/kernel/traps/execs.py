@@ -86,8 +86,7 @@ def _decide(box: Box, call: Call, found: Found, argv: list[bytes], path: bytes, 
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
         _proceed(box, call)
         return
-    launched = pid in box.launches
-    box.launches.discard(pid)
+    launched = box.launches.take(call.fd, pid)
     words = [os.fsdecode(word) for word in argv]
     try:
         folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))

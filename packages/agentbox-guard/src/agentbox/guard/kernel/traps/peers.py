@@ -9,7 +9,9 @@ from __future__ import annotations
 import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import errno
 import os
+import select
 import struct
+from _signal import SIGKILL  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
-_MOST_PEERS = 16384
-"""Of older connections the peer is then told as one that has ended: 0, or the child's number."""
 _CREDENTIALS = struct.Struct("=iII")
+_SO_PEERPIDFD = 77  # <asm-generic/socket.h>, Linux 6.5
+_MOST_KNOWN = 4096
+"""Of older connections the peer is then told as one that has ended: 0, or the child's number."""
 
 
 def _getsockopt(box: Box, call: Call, name: str) -> None:
@@ -33,26 +36,50 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     one = owned(box.duplicate(call, number(call.args[0])))
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        inner = _inner(box, pid, _lives(one))
     finally:
         one.close()
-    pid = box.peers.get(pid, pid)
-    inner = box.askers.ids(pid).inner if pid > 0 and box.desk.family.has(pid) else 0 if box.pidns else pid
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
     box.write(call, value_at, data)
     box.write(call, size_at, struct.pack("=i", len(data)))
     box.listener.value(call, 0)
 
 
+def _inner(box: Box, pid: int, lives: bool | None) -> int:
+    """The number, as the asker counts, of the process that the kernel noted as `pid`."""
+    # The number of a child of ours, which ended at once, may be another process's by now.
+    if pid in box.peers and not lives:
+        return box.peers[pid]
+    if pid > 0 and lives is not False and box.desk.family.has(pid):
+        return box.askers.ids(pid).inner
+    return 0 if box.pidns else pid
+
+
+def _lives(one: socket.socket) -> bool | None:
+    """Whether the process that the kernel noted at the other end still lives; None where it does not tell."""
+    try:
+        pidfd = struct.unpack("=i", one.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
+    except OSError as error:
+        return None if error.errno == errno.ENOPROTOOPT else False
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
+
+
 def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     """Make a call in a child, whose number stands for the process `pid` from then on; 0. Raises `OSError`."""
+    inner = box.askers.ids(pid).inner
 
-    def began(child: int) -> None:
-        box.peers.pop(child, None)  # its number was another's before
-        if len(box.peers) >= _MOST_PEERS:
+    def note(child: int) -> None:
+        box.peers.pop(child, None)
+        box.peers[child] = inner
+        if len(box.peers) > _MOST_KNOWN:
             del box.peers[next(iter(box.peers))]
-        box.peers[child] = pid
 
-    return in_child(act, began)
+    return in_child(act, note)
 
 
 def powerless(spaces: int, act: Callable[[], object]) -> int:
@@ -93,8 +120,16 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
             os._exit(code & 0xFF)
     if began is not None:
         began(child)
-    _, status = os.waitpid(child, 0)
+    interrupted: OSError | None = None
+    try:
+        status = syscalls.waitpid(child)
+    except InterruptedError as error:  # in a program's name nobody waits on: what the child has done by now counts
+        interrupted = error
+        os.kill(child, SIGKILL)
+        _, status = os.waitpid(child, 0)
     number_of = os.waitstatus_to_exitcode(status)
+    if interrupted is not None and number_of < 0:
+        raise interrupted
     if number_of:
         number_of = max(number_of, errno.EPERM)  # of a child that was killed nobody knows what it did
         raise OSError(number_of, os.strerror(number_of))

@@ -13,7 +13,6 @@ import struct
 from _signal import SIGPIPE  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import memory, rows, syscalls
-from agentbox.guard.kernel.outside import endpoint, target
 from agentbox.guard.kernel.traps import _controls, _replaced, sockets
 from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
@@ -82,6 +81,13 @@ def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
     return b"".join(pieces)
 
 
+def _packed(control: _controls.Control) -> bytes:
+    """Control messages as cmsg(3) has them."""
+    return b"".join(
+        struct.pack("=Qii", 16 + len(body), *sort) + body + bytes(-len(body) % 8) for sort, body in control.messages
+    )
+
+
 def _send(
     box: Box,
     call: Call,
@@ -137,9 +143,9 @@ def _send(
 
     def act() -> int:
         if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
-            sent = _from_pages(fd, payload, control, flags, target[0])
+            sent = _from_pages(fd, payload, _packed(control), flags, target[0])
         elif control.messages:
-            sent = _with_control(fd, payload, control, flags, target[0])
+            sent = syscalls.sendmsg(fd, payload, _packed(control), flags, target[0])
         else:
             sent = syscalls.sendto(fd, payload, flags, target[0])
         return sent if value is None else value
@@ -201,7 +207,7 @@ def _is_zerocopy(fd: int) -> bool:
         one.close()
 
 
-def _from_pages(fd: int, payload: bytes, control: _controls.Control, flags: int, address: bytes) -> int:
+def _from_pages(fd: int, payload: bytes, control: bytes, flags: int, address: bytes) -> int:
     """Send from pages that nobody writes again: the kernel keeps them for as long as it needs them, and tells the
     program when it is done (Documentation/networking/msg_zerocopy.rst).
     """
@@ -210,21 +216,7 @@ def _from_pages(fd: int, payload: bytes, control: _controls.Control, flags: int,
     with mmap(-1, max(len(payload), 1), MAP_PRIVATE | MAP_ANONYMOUS) as pages:
         pages.write(payload)
         with memoryview(pages) as view:
-            return _with_control(fd, view[: len(payload)], control, flags, address)
-
-
-def _with_control(fd: int, payload: Buffer, control: _controls.Control, flags: int, address: bytes) -> int:
-    messages = [(*sort, body) for sort, body in control.messages]
-    one = twin(fd)
-    try:
-        if address and one.family == socket.AF_UNIX:
-            return one.sendmsg([payload], messages, flags, sockets.unix_name(address))
-        if address:
-            _, place, port = endpoint(address, int(one.family), int(one.type))
-            return one.sendmsg([payload], messages, flags, target(one, place, port))
-        return one.sendmsg([payload], messages, flags)
-    finally:
-        one.close()
+            return syscalls.sendmsg(fd, view[: len(payload)], control, flags, address)
 
 
 def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int) -> bool:

@@ -16,6 +16,7 @@ from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import _replaced, peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.waits import RESTART
 from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
@@ -31,6 +32,7 @@ _MOST_ADDRESS = 128
 """sizeof(struct sockaddr_storage), <linux/socket.h>."""
 _UNSPEC, _UNIX, _NETLINK = socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_NETLINK
 INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
+_INTERRUPTED = (errno.EINTR, errno.ESRCH, RESTART)
 _SIZES = {int(socket.AF_INET): 16, int(socket.AF_INET6): 24}
 
 
@@ -73,6 +75,16 @@ def sort_of(fd: int) -> tuple[int, int]:
         return int(one.family), int(one.type)
     finally:
         one.close()
+
+
+def send_timeout(fd: int) -> float:
+    """The time that a blocking connect or send may take (SO_SNDTIMEO, socket(7)), 0 for any."""
+    one = twin(fd)
+    try:
+        seconds, microseconds = struct.unpack("=qq", one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16))
+    finally:
+        one.close()
+    return float(seconds + microseconds / 1_000_000)
 
 
 def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
@@ -125,7 +137,9 @@ def own_call(
             box.listener.value(call, outcome)
 
     if waits:
-        box.jobs.wait(act, done)
+        pid = box.ids(call).process
+        once = bool(send_timeout(fd))  # sock_intr_errno() of <net/sock.h>
+        box.jobs.wait(lambda: box.waits.blocking(call, pid, act, once=once), done)
         return
     try:
         outcome: Any = act()
@@ -277,6 +291,9 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         deny = box.scribe.deny if kind == socket.SOCK_STREAM else _once(box, said)
         if deny(pid, "net.connect", dict(answer.args), answer.denial) and answer.action == broker.DENY:
             raise refused()
+    if answer.action == broker.FAIL and answer.errno == errno.EALREADY and not nonblocking:
+        own_call(box, call, fd, lambda: _settled(fd))
+        return
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
@@ -285,8 +302,7 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
-    told = answer.denial is not None
-    box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer, told))
+    _dial(box, call, pid, fd, answer)
 
 
 def goes_on(box: Box, pid: int, answer: Any) -> None:
@@ -300,9 +316,47 @@ def _once(box: Box, said: str) -> Callable[..., bool]:
     return lambda pid, op, args, denial: box.scribe.deny_once(pid, op, said, args, denial)
 
 
+def _dial(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
+    """Make a connection outside. One that is still under way when a blocking asker waits no more is its own all the
+    same, and it may wait for it by another connect(2), as it does without agentbox.
+    """
+    told = answer.denial is not None
+    limit = send_timeout(fd)
+    wait: Any = None
+
+    def then(answer: Any) -> None:
+        if wait is not None:
+            box.waits.end(wait)
+        _dialled(box, call, pid, fd, answer, told)
+
+    def stop() -> None:
+        number_of = errno.EINTR if limit and wait.number == RESTART else wait.number
+        box.jobs.post(lambda _: dial.give_up(number_of), None)
+
+    dial = box.broker.dial(answer, then)
+    if not dial.is_over and not answer.request.nonblocking:
+        wait = box.waits.add(call, pid, stop, limit)
+
+
+def _settled(fd: int) -> int:
+    """Wait for a connection that was begun before; raises what it has failed with."""
+    limit = send_timeout(fd)
+    if not syscalls.settled(fd, int(limit * 1000) or -1):
+        raise OSError(errno.EALREADY, os.strerror(errno.EALREADY))
+    one = twin(fd)
+    try:
+        number_of = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    finally:
+        one.close()
+    if number_of:
+        raise OSError(number_of, os.strerror(number_of))
+    return 0
+
+
 def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -> None:
     """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
-    tell_dialled(box, pid, answer, told)
+    if answer.socket is not None or answer.errno not in _INTERRUPTED:  # before anything was tried
+        tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
         if _replaced.put_over(box, call, fd, answer.socket.fileno()):
             box.connected(answer)

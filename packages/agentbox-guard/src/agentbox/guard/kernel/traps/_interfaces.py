@@ -1,4 +1,4 @@
-"""ioctl(2): requests that no program may make, and those of netdevice(7) that tell of interfaces.
+"""Requests of ioctl(2) that tell of interfaces: netdevice(7).
 
 A socket of the host's network would tell the machine's addresses, so questions are asked by the supervisor on a
 duplicate of the socket that was looked at; one that was put in place of a program's own is not asked.
@@ -11,16 +11,14 @@ import fcntl
 import os
 import struct
 
-from agentbox.guard.kernel import socketrows, syscalls
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import sockets
 from agentbox.guard.kernel.traps._base import NEVER, Box, number
-from agentbox.guard.kernel.traps.refusals import refuse
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
-    from agentbox.guard.kernel.traps._base import Handler
 
 _LIST = 0x8912  # SIOCGIFCONF, <linux/sockios.h>
 _ASKED = frozenset(
@@ -33,11 +31,8 @@ _REQUEST = 40
 """sizeof(struct ifreq), <linux/if.h>."""
 
 
-def _ioctl(box: Box, call: Call, name: str) -> None:
-    request = call.args[1] & 0xFFFFFFFF
-    if request & 0xFFFFFF00 not in socketrows.INTERFACES:
-        refuse(box, call, name, f"ioctl {request:#x}")
-        return
+def ask(box: Box, call: Call, request: int) -> None:
+    """Answer a request of `socketrows.INTERFACES`. Raises `OSError`."""
     fd = box.duplicate(call, number(call.args[0]))
     try:
         _interface(box, call, fd, request, call.args[2])
@@ -74,6 +69,3 @@ def _list(box: Box, call: Call, fd: int, place: int) -> None:
         found = found[: max(size, 0) // _REQUEST * _REQUEST]
         box.write(call, room, found)
     box.write(call, place, struct.pack("=i", len(found)))
-
-
-CALLS: dict[str, Handler] = {"ioctl": _ioctl}
