@@ -129,6 +129,21 @@ def test_references_to_files_are_left_to_the_kernel(machine):
     assert found("openat2", 0, 0, 0, 24) == bpf.NOTIFY
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_options_of_sockets_are_told_apart_by_level_and_name(machine):
+    """What is common and harmless costs nothing; what no list names is handed over, at levels of no list as well."""
+    found = Filter(machine)
+    for level, option in ((1, 2), (1, 9), (1, 20), (0, 1), (41, 26), (41, 67), (6, 1), (17, 103)):
+        assert found("setsockopt", 5, level, option) == found("setsockopt", 5, level | 1 << 32, option) == bpf.ALLOW
+    for level, option in ((1, 5), (1, 25), (1, 26), (1, 36), (1, 62), (0, 4), (0, 35), (41, 57), (6, 31), (17, 100)):
+        assert found("setsockopt", 5, level, option) == bpf.NOTIFY
+    assert found("setsockopt", 5, 270, 1) == found("setsockopt", 5, 132, 1) == bpf.NOTIFY
+    assert found("setsockopt", 5, 1, 76) == found("getsockopt", 5, 1, 77) == bpf.ERRNO | errno.ENOPROTOOPT
+    assert found("getsockopt", 5, 1, 17) == bpf.NOTIFY and found("getsockopt", 5, 1, 4) == bpf.ALLOW
+    for request, action in ((0x8912, bpf.NOTIFY), (0x8B01, bpf.NOTIFY), (0x8903, bpf.ALLOW), (0x541B, bpf.ALLOW)):
+        assert found("ioctl", 5, request) == found("ioctl", 5, request | 1 << 40) == action
+
+
 def test_every_call_that_is_handed_over_has_a_trap():
     """A call without a handler would be answered as a foreign one; a row without a number would be dead."""
     for spaces in (True, False):

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from confined_child import in_child
+from neighbour import listening
 
 from agentbox.guard.kernel import dnswire, landlock, netns, seccomp, syscalls
 
@@ -67,20 +68,18 @@ class Internet:
 @contextmanager
 def internet(folder: Path) -> Iterator[Internet]:
     """In a child of its own: this process is in the small internet for good."""
-    syscalls.unshare(syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+    web = listening(PUBLIC, 80)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     resolver = folder / "resolv.conf"
     resolver.write_text("nameserver 127.0.0.1\nsearch corp.test\noptions timeout:1 attempts:1\n")
     syscalls.mount(str(resolver), os.path.realpath("/etc/resolv.conf"), None, syscalls.MS_BIND)
-    netns._loopback_up()
-    netns._add_address(PUBLIC, 1)
     made = Internet()
     queries = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     queries.bind(("127.0.0.1", 53))
     threading.Thread(target=made.resolve, args=(queries,), daemon=True).start()
-    for address in (PUBLIC, "127.0.0.1"):
-        web = socket.create_server((address, 80))
-        threading.Thread(target=made.serve, args=(web,), daemon=True).start()
+    for server in (web, socket.create_server(("127.0.0.1", 80))):
+        threading.Thread(target=made.serve, args=(server,), daemon=True).start()
     yield made
 
 

@@ -279,7 +279,7 @@ int main() {
     mkfifo("ws/pipe", 0600);
     for (int i = 0; i < 8; i++) {
         int child = fork();
-        if (!child) { alarm(1); open("ws/pipe", i & 1 ? O_RDONLY : O_RDONLY | O_CLOEXEC); _exit(0); }
+        if (!child) { alarm(20); open("ws/pipe", i & 1 ? O_RDONLY : O_RDONLY | O_CLOEXEC); _exit(0); }
         usleep(20000 * (i & 1));
         if (i & 1) kill(child, SIGKILL);
         else { usleep(5000); close(open("ws/pipe", O_WRONLY)); }

@@ -145,19 +145,24 @@ class Scene:
         except BlockingIOError:
             return None
 
-    def run(self, code, *arguments, boxed, rules="", alone=False, stdin=None):
-        """The program's output, read as JSON; `alone`: in another network namespace, so that the host's is not
-        touched.
-        """
+    def command(self, code, *arguments, boxed=True, rules="", options=()):
+        """What to start, and in what environment."""
         command = [self.python, "-I", "-c", code, *map(str, arguments)]
         environ = {**os.environ, "TMPDIR": f"{self.folder}/state"}
         if boxed:
             policy = f"{self.folder}/state/p.policy"
             with open(policy, "w") as file:
                 file.write(f"write: {self.folder}/ws\n{rules}")
-            options = ["-q", "-p", policy, "-t", f"{self.folder}/state/trace.jsonl"]
+            options = [*options, "-q", "-p", policy, "-t", f"{self.folder}/state/trace.jsonl"]
             command = [self.python, "-m", "agentbox.cli", "run", *options, "--", *command]
             environ["PYTHONPATH"] = ":".join(source_folders())
+        return command, environ
+
+    def run(self, code, *arguments, boxed, rules="", alone=False, stdin=None):
+        """The program's output, read as JSON; `alone`: in another network namespace, so that the host's is not
+        touched.
+        """
+        command, environ = self.command(code, *arguments, boxed=boxed, rules=rules)
         if alone:
             command = ["unshare", "-n" if os.geteuid() == 0 and self.uid is None else "-rn", *command]
         done = subprocess.run(

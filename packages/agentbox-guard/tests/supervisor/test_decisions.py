@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import agentbox.guard.python
-from agentbox.guard import procfs
+from agentbox.guard import names, procfs
 from agentbox.guard.decisions import Desk, decider
 from agentbox.guard.family import Family
 from agentbox.guard.hashes import Hashes
@@ -289,3 +289,23 @@ def test_the_guard_and_the_supervisor_close_the_same_of_proc():
 def test_literal_addresses_have_one_spelling(text, address):
     """Whatever the C library takes for an address is compared in its plain form."""
     assert literal(text) == address
+
+
+def test_an_own_public_address_needs_a_rule_like_loopback(desk, monkeypatch):
+    """For look-ups, for connections to what they gave, and for requests of the SDK; one reason is told by all."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
+    monkeypatch.setattr(names._socket, "getaddrinfo", lambda *_: found)
+    ways = {}
+    for own in (True, False):
+        monkeypatch.setattr(names, "is_own", lambda address, own=own: own)
+        it = desk("net: a.example\n")
+        looked_up = decide(it, "net.resolve", host="a.example", port=80, family="any")
+        connected = decide(it, "net.connect", family="inet", address="93.184.216.34", port=80)
+        fetched = RunServices(it, os.getpid()).addresses("a.example", 80)
+        ways[own] = [looked_up.denial, connected.denial, fetched[1]]
+    assert ways[False] == [None] * 3 and None not in ways[True]
+    reason = "it leads to 93.184.216.34 (this machine), which needs a rule of its own"
+    assert [ways[True][place].reason for place in (0, 2)] == [reason] * 2
+    assert ways[True][0].fix == "net: 93.184.216.34:80"
+    it = desk("net: a.example, 93.184.216.34:80\n")
+    assert decide(it, "net.resolve", host="a.example", port=80, family="any").denial is None

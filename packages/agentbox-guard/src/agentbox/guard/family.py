@@ -47,12 +47,14 @@ class Family:
     the run's.
     """
 
-    __slots__ = ("_agent", "_spared", "keepers")
+    __slots__ = ("_agent", "_spared", "is_kept", "keepers")
 
     def __init__(self, agent: int) -> None:
         self._agent = agent
         self.keepers: tuple[int, ...] = ()
         """Processes of ours among them, which end with the others but are not the agent's to signal."""
+        self.is_kept: Callable[[int], bool] = lambda pid: False
+        """The same of those that come and go."""
         self._spared = set(_children()) - {agent}
 
     def has(self, pid: int) -> bool:
@@ -69,14 +71,20 @@ class Family:
             pid = parent
         return False
 
+    def may_reach(self, pid: int) -> bool:
+        """True if the run's processes may signal or change the process `pid`: one of them, and none of ours."""
+        return pid not in self.keepers and self.has(pid) and not self.is_kept(pid)
+
     def has_group(self, group: int) -> bool:
         """True if the process group has members and all of them are the run's."""
         members = [pid for pid in _pids() if parent_and_group(pid)[1] == group]
-        return bool(members) and all(self.has(pid) for pid in members)
+        return bool(members) and all(self.may_reach(pid) for pid in members)
 
     def end_tree(self, pid: int) -> None:
-        """Kill one process of the run and all that descends from it; its parent collects it."""
-        for member in (pid, *self.all(pid)):
+        """Kill one process of the run and all that descends from it; its parent collects it. Does nothing when the
+        number is of no process of the run: it may have ended, and the number be another's.
+        """
+        for member in (pid, *self.all(pid)) if self.has(pid) else ():
             try:
                 os.kill(member, SIGKILL)
             except OSError:

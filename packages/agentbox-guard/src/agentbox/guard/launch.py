@@ -158,6 +158,7 @@ def _child(
         if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        _forbid_core_files()
         kept = sorted({writer, *(() if confinement is None else confinement.kept)})
         for above, below in zip([2, *kept], [*kept, _descriptor_limit()], strict=True):
             os.closerange(above + 1, below)
@@ -199,6 +200,22 @@ def _execute(file: str, argv: Sequence[str], environ: Mapping[str, str], writer:
 
 def _report(writer: int, number: int, text: str) -> None:
     os.write(writer, f"{number} {text}".encode("utf-8", "replace"))
+
+
+def _forbid_core_files() -> None:
+    """A core file holds what the program held, and the kernel writes it past all layers: none from here on.
+
+    A limit of one byte is less than any file's, and the one at which no program is given it either (core(5), piping
+    core dumps to a program). Who has a lower one keeps that: it may not be raised.
+    """
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    except ImportError:
+        pass  # a system without limits of this kind
+    except (OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _descriptor_limit() -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import _socket
 from _thread import allocate_lock
 
-from agentbox.policy.address import canonical_address
+from agentbox.guard.ownaddress import is_own
+from agentbox.policy.address import canonical_address, is_special_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,11 +62,22 @@ class Names:
         """Those of a name's addresses that it may lead to: into this machine or a private network only where a rule
         says so.
         """
-        return [address for address in addresses if self._policy.decide("net", host, port, address).allowed]
+        return [address for address in addresses if self.leads(host, port, address)]
+
+    def leads(self, host: str, port: int | None, address: str) -> bool:
+        """Whether a name may lead to an address: by the rule for the name, and to one of this machine by one for that
+        address as well.
+        """
+        if not self._policy.decide("net", host, port, address).allowed:
+            return False
+        # Of special ranges (loopback, private ...) the policy has decided that already.
+        if is_special_address(address) is not None or not is_own(address):
+            return True
+        return self._policy.decide("net", address, port).allowed
 
     def behind(self, address: str, port: int) -> str:
         """The allowed name that has led to `address` in this run, when its rule takes `port`; else ""."""
         for name, addresses in list(self._pins.items()):
-            if address in addresses and self._policy.decide("net", name, port, address).allowed:
+            if address in addresses and self.leads(name, port, address):
                 return name
         return ""

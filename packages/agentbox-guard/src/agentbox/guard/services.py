@@ -9,7 +9,7 @@ import errno
 import os
 
 from agentbox.guard import procfs
-from agentbox.guard.decisions import Desk, denial_of, proc_exec
+from agentbox.guard.decisions import Desk, astray, denial_of, proc_exec
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.session import Denial
@@ -64,7 +64,7 @@ class RunServices:
         usable = self._desk.names.usable(host, port, found)
         if usable or not found:
             return usable, None
-        return list(found), denial_of(self._desk.policy.decide("net", host, port, found[0]), "net")
+        return list(found), astray(self._desk.policy, host, port, found[0])
 
     def check_exec(self, argv: list[str], cwd: str, environ: Mapping[str, str]) -> tuple[dict[str, Any], Denial | None]:
         verdict = proc_exec.decide(argv[0], argv, cwd, environ == self._desk.environ, self._pid, self._desk)

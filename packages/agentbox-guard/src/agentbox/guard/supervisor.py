@@ -158,6 +158,10 @@ def _confine(ready: Run) -> Confinement:
     from agentbox.guard.kernel.confine import Confinement
     from agentbox.guard.kernel.grounds import Grounds
 
+    if "netns" not in ready.layers:  # the run's starter becomes an orphan at once, and is to be ours
+        from agentbox.guard.family import adopt_orphans
+
+        adopt_orphans()
     ready.grounds = Grounds(ready.options, ready.how, ready.environ.get("PATH", ""), ready.layers)
     return Confinement(ready.layers, ready.options.policy, lambda: welcome.planned_from(ready))
 

@@ -42,6 +42,9 @@ SPECIAL_V6 = (
     ((0xFF00,), 8, "multicast"),  # RFC 4291
 )
 
+_GLOBAL_UNICAST = 0b001
+"""The first three bits of what IANA gives out (RFC 4291 section 2.4, IPv6 address space registry): 2000::/3."""
+
 CARRIERS_OF_V4 = (
     ((0, 0, 0, 0, 0, 0xFFFF), "mapped"),  # RFC 4291 2.5.5.2
     ((0, 0, 0, 0, 0xFFFF, 0), "translated"),  # RFC 2765
@@ -168,7 +171,8 @@ def canonical_address(text: str) -> str | None:
 
 def is_special_address(text: str) -> str | None:
     """The name of the special range that an address lies in ("loopback", "private", "link-local" ...), or None for a
-    public one.
+    public one: what IANA's registries call globally reachable, AS112 (192.31.196.0/24, 192.175.48.0/24) and AMT
+    (192.52.193.0/24) included.
 
     For checks against rebinding: an allowed name must not lead there. IPv4 inside IPv6 (mapped, translated, NAT64) is
     judged by the IPv4 address. Text that is no address gives "not an address", so that a caller who only tests for None
@@ -195,7 +199,7 @@ def is_special_address(text: str) -> str | None:
         prefix_number = int("".join(f"{group:04x}" for group in (*start, *(0,) * (8 - len(start)))), 16)
         if number >> (128 - bits) == prefix_number >> (128 - bits):
             return kind
-    return None
+    return None if number >> 125 == _GLOBAL_UNICAST else "reserved"
 
 
 def _special_v4(number: int) -> str | None:

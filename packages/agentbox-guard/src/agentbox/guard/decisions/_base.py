@@ -155,6 +155,16 @@ def denial_of(decision: Decision, key: str) -> Denial:
     return Denial(key, decision.target, decision.reason, rule=rule_text(decision), fix=decision.fix or None)
 
 
+def astray(policy: Policy, host: str, port: int | None, address: str) -> Denial:
+    """Why an allowed name may not be followed to an address."""
+    decision = policy.decide("net", host, port, address)
+    if not decision.allowed:
+        return denial_of(decision, "net")
+    fix = policy.decide("net", address, port).fix
+    reason = f"it leads to {address} (this machine), which needs a rule of its own"
+    return Denial("net", decision.target, reason, rule=rule_text(decision), fix=fix or None)
+
+
 def rule_text(decision: Decision) -> str | None:
     """The rule that a decision rests on, with its place."""
     rule = decision.rule

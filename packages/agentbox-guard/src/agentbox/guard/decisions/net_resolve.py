@@ -6,7 +6,7 @@ open.
 
 from __future__ import annotations
 
-from agentbox.guard.decisions._base import Desk, Verdict, denial_of, member
+from agentbox.guard.decisions._base import Desk, Verdict, astray, denial_of, member
 from agentbox.guard.names import literal
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ class Resolve:
         usable = list(addresses) if verdict.denial else desk.names.usable(host, port, addresses)
         if addresses and not usable:
             verdict.args["addresses"] = list(addresses)
-            verdict.denial = denial_of(desk.policy.decide("net", host, port, addresses[0]), "net")
+            verdict.denial = astray(desk.policy, host, port, addresses[0])
             return
         found = [address for address in usable if family in ("any", "inet6" if ":" in address else "inet")]
         verdict.args["addresses"] = found

@@ -22,7 +22,7 @@ class Signal:
         if (
             (desk.wall is not None and desk.wall.own_processes)  # numbers of its own, and groups are sorted out there
             or target == pid
-            or (target > 0 and desk.family.has(target))
+            or (target > 0 and desk.family.may_reach(target))
             or (target < -1 and desk.family.has_group(-target))
         ):
             return verdict

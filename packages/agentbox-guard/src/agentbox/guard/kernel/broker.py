@@ -142,9 +142,11 @@ class Broker:
         answer = self._judge(request, address, port, False)
         return answer.action, answer.denial, str(answer.args["host"])
 
-    def dial(self, answer: Answer, then: Callable[[Answer], None]) -> None:
+    def dial(self, answer: Answer, then: Callable[[Answer], None]) -> Dial:
         """Do what was judged DIAL, then call `then` on the loop thread, now or later."""
-        Dial(self, answer, then).begin()
+        dial = Dial(self, answer, then)
+        dial.begin()
+        return dial
 
     def ready(self) -> None:
         """Go on with the connections that have come to something."""
@@ -203,7 +205,7 @@ class Broker:
         if name:
             return name
         for name in hosts_names(address):
-            if self._desk.policy.decide("net", name, port, address).allowed:
+            if self._desk.names.leads(name, port, address):
                 return name
         return ""
 
@@ -224,6 +226,12 @@ class Broker:
         """Have `dial.settled` called when its socket is connected or has failed."""
         self._dials[dial.socket.fileno()] = dial
         self._epoll.register(dial.socket.fileno(), select.EPOLLOUT)
+
+    def unwatch(self, dial: Dial) -> None:
+        """Undo `watch`, if it was called."""
+        for descriptor in [number for number, one in self._dials.items() if one is dial]:
+            del self._dials[descriptor]
+            self._epoll.unregister(descriptor)
 
     @property
     def desk(self) -> Desk:

@@ -82,6 +82,11 @@ class Handover:
             pass  # it is gone; its end tells why
         self._outer.close()
 
+    def close(self) -> None:
+        """Nobody will hand over by this."""
+        self._inner.close()
+        self._outer.close()
+
 
 class Confinement:
     """The live layers of a run, by name, with the hand-over of its agent and the starter of programs for SDK calls.

@@ -72,7 +72,11 @@ class Confined:
 
     def start(self, loop: Loop, child: int) -> None:
         """Serve from now on; `child` is our own child, which stands for the agent."""
-        self._desk.family.keepers = (child, parent_and_group(self.agent)[0]) if child != self.agent else ()
+        family = self._desk.family
+        family.keepers = (child, parent_and_group(self.agent)[0]) if child != self.agent else ()
+        if self._wall is not None and self._spawner is not None:
+            self._wall.box.launches.starter = self._spawner.starter
+            family.is_kept = self._wall.box.launches.holds
         self._loop = loop
         if self._wall is not None:
             self._wall.box.network = self.serve_network
@@ -98,9 +102,7 @@ class Confined:
             self._wall.launched(pid, listener)
 
     def follow_stop(self, child: int) -> None:
-        """When the agent was stopped as a job is: stop as well, and go on with it (on SIGCHLD)."""
-        if child == self.agent:
-            return
+        """When the agent was stopped: stop as well, as a shell's job does, and go on with it (on SIGCHLD)."""
         from agentbox.guard.kernel import init
 
         number = init.stopped(child)

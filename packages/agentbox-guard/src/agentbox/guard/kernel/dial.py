@@ -6,13 +6,14 @@ It decides only what it learns itself: whether the addresses that an allowed nam
 from __future__ import annotations
 
 import errno
-import os
 import select
 from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
 from _socket import socket as Socket
 
-from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.decisions._base import astray
+from agentbox.guard.kernel import peers_only
 from agentbox.guard.kernel.outside import outside_socket, target
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +32,26 @@ _DENY = "deny"
 class Dial:
     """One connection, or one datagram, being made."""
 
-    __slots__ = ("_answer", "_broker", "_left", "_then", "socket")
+    __slots__ = ("_answer", "_broker", "_left", "_then", "is_over", "socket")
 
     def __init__(self, broker: Broker, answer: Answer, then: Callable[[Answer], None]) -> None:
         self._broker = broker
         self._answer = answer
         self._then = then
         self._left: list[str] = []
+        self.is_over = False
         self.socket: Socket
+
+    def give_up(self, number: int) -> None:
+        """Of a blocking asker, on the loop thread: it waits no more, and what is under way goes on as its own."""
+        if self.is_over:
+            return
+        self._broker.unwatch(self)
+        self.is_over = True
+        self._answer.errno = number
+        if self._answer.socket is not None:
+            self._answer.socket.setblocking(True)
+        self._then(self._answer)
 
     def begin(self) -> None:
         name = self._answer.name
@@ -51,6 +64,8 @@ class Dial:
             self._broker.jobs.run(lambda: self._broker.desk.names.look_up(name), self._resolved)
 
     def _resolved(self, found: Any) -> None:
+        if self.is_over:
+            return
         answer, port = self._answer, self._answer.args["port"]
         if isinstance(found, Exception) or not found:
             self._end(errno.EHOSTUNREACH)
@@ -61,7 +76,7 @@ class Dial:
         if not self._left:
             answer.action = _DENY
             answer.args["address"] = found[0]
-            answer.denial = denial_of(policy.decide("net", answer.name, port, found[0]), "net")
+            answer.denial = astray(policy, answer.name, port, found[0])
             self._end(errno.EACCES)
             return
         self._go()
@@ -108,10 +123,21 @@ class Dial:
         except OSError as error:
             self.socket = self._answer.socket = Socket()  # closed by the caller like any other
             return error.errno or errno.EACCES
+        if number := self._hear_only(address):
+            return number
         number = self.socket.connect_ex(target(self.socket, address, self._answer.args["port"]))
         if number == 0 and not self._answer.request.nonblocking:
             self.socket.setblocking(True)
         return number
+
+    def _hear_only(self, address: str) -> int:
+        """Have a datagram socket hear nobody but whom it sends to; an errno, or 0."""
+        if self._answer.request.kind == SOCK_DGRAM and not self._broker.observing:
+            try:
+                peers_only.admit(self.socket.fileno(), address, self._answer.args["port"])
+            except OSError as error:
+                return error.errno or errno.EACCES
+        return 0
 
     def _race(self) -> int:
         """In a worker: give each address a head start; the last one may still be under way afterwards."""
@@ -139,7 +165,10 @@ class Dial:
             if self._broker.is_inside(request.template):
                 self.socket = answer.socket = outside_socket(request, address)
             else:
-                self.socket = Socket(fileno=os.dup(request.template))
+                self.socket = twin(request.template)
+            if number := self._hear_only(address):
+                self.socket.close()
+                return number
             place = target(self.socket, address, answer.args["port"])
             answer.sent = self.socket.sendto(request.payload, _MSG_DONTWAIT, place)
             if answer.socket is None:
@@ -152,6 +181,7 @@ class Dial:
         return 0
 
     def _end(self, number: int) -> None:
+        self.is_over = True
         self._answer.errno = number
         if number not in (0, errno.EINPROGRESS) and self._answer.socket is not None:
             self._answer.socket.close()

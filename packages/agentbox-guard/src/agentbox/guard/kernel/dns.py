@@ -11,6 +11,7 @@ from _socket import socket as Socket
 from agentbox.guard.decisions._base import denial_of
 from agentbox.guard.kernel import dnswire
 from agentbox.guard.kernel.dnswire import Malformed, Question
+from agentbox.guard.twins import owned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class DnsStub:
             return
         if len(self._streams) >= MOST_STREAMS:
             self._drop(next(iter(self._streams.values())))  # the oldest
-        stream = _Stream(Socket(fileno=descriptor))
+        stream = _Stream(owned(descriptor))
         stream.socket.setblocking(False)
         self._streams[descriptor] = stream
         self._register(descriptor, lambda: self._read(stream))

@@ -14,14 +14,23 @@ import sys
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.netns import drop_capabilities
+from agentbox.guard.kernel.process import stat_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Never
 
-JOB_STOPS = (_signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU)
-"""What stops a job; SIGSTOP is somebody's wish for that one process, and is followed by nobody."""
+JOB_STOPS = {
+    _signal.SIGTSTP: _signal.SIGTSTP,
+    _signal.SIGTTIN: _signal.SIGTTIN,
+    _signal.SIGTTOU: _signal.SIGTTOU,
+    _signal.SIGSTOP: _signal.SIGTSTP,
+}
+"""What stops a job, and the signal by which others follow: one that stops nobody whom no shell could continue.
+
+A shell takes its terminal back when its job has stopped, by SIGSTOP as well, which a program may send to itself.
+"""
 
 _GONE = 70
 _RECORD = 5  # bytes of a report: its kind and four of a wait status or signal
@@ -38,8 +47,8 @@ def run(
 
     P1 calls `in_init` before it gives up its capabilities and starts A, and `beside` when A is on its way. A has the
     signal mask and the descriptors that L had, and calls `start`, which executes the program or ends the process. L
-    ends as A ended, with its status or by its signal, when nothing of the namespace is left; it stops when A is stopped
-    as a job is. The three share session and process group. Raises `OSError` when P1 cannot be made.
+    ends as A ended, with its status or by its signal, when nothing of the namespace is left; it stops when A is
+    stopped. The three share session and process group. Raises `OSError` when P1 cannot be made.
     """
     reader, writer = os.pipe()
     sealed, seal = os.pipe()
@@ -119,7 +128,7 @@ def _reap(
             continue
         if os.WIFSTOPPED(status):
             if os.WSTOPSIG(status) in JOB_STOPS:
-                _report(writer, _STOPPED, os.WSTOPSIG(status))
+                _report(writer, _STOPPED, JOB_STOPS[os.WSTOPSIG(status)])
             continue
         _report(writer, _ENDED, status)
         os._exit(0)  # takes all that is left in the namespace along
@@ -172,29 +181,50 @@ def _keep_only(descriptor: int) -> None:
 
 
 def stopped(child: int) -> int:
-    """In the supervisor, on SIGCHLD: the signal that stopped its child L; 0 when it is not stopped, or no longer."""
+    """In the supervisor, on SIGCHLD: the signal by which to follow its child (L, or the agent itself) that was stopped;
+    0 when it is not stopped, or no longer.
+    """
     try:
         result = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
     except ChildProcessError:
         return 0  # it has ended, and nobody has collected it yet: there is nothing to wait for but that
-    return 0 if result is None else int(result.si_status)
+    return 0 if result is None else int(JOB_STOPS.get(result.si_status, 0))
 
 
 def suspend(child: int, agent: int, number: int) -> None:
     """Stop the supervisor as its child was stopped (`number`), and when it is continued, continue L and the agent.
 
-    A shell that resumes a job continues the whole process group; the agent may have made one of its own.
+    A shell that resumes a job continues the whole process group; the agent may have made one of its own. Where nobody
+    could resume it, the agent stays stopped alone, as it does without agentbox.
     """
+    if _is_orphaned(os.getpgrp()):
+        return
     before = _signal.signal(number, _signal.SIG_DFL)
     try:
         os.kill(os.getpid(), number)
     finally:
         if before is not None:
             _signal.signal(number, before)
-    os.kill(child, _signal.SIGCONT)
-    try:
-        group = os.getpgid(agent)
-        if group != os.getpgrp():
-            os.killpg(group, _signal.SIGCONT)
-    except ProcessLookupError:
-        pass
+    for process in dict.fromkeys((child, agent)):
+        try:
+            os.kill(process, _signal.SIGCONT)
+            if os.getpgid(process) != os.getpgrp():
+                os.killpg(os.getpgid(process), _signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def _is_orphaned(group: int) -> bool:
+    """Whether no parent of a member is in another group of the session: the kernel then stops none of them by a job's
+    signals (setpgid(2)).
+    """
+    session = os.getsid(0)
+    for member in os.listdir("/proc"):
+        try:
+            if member.isdigit() and os.getpgid(int(member)) == group:
+                parent = int(stat_fields(int(member))[1])
+                if parent and os.getpgid(parent) != group and os.getsid(parent) == session:
+                    return False
+        except OSError:
+            pass  # it has ended
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from sys import byteorder
 
 from agentbox.guard.kernel import ENFORCES, syscalls, system
 from agentbox.guard.kernel._attempt import tried
@@ -76,8 +77,6 @@ class Plan:
 
     def attributes(self) -> bytes:
         """The struct landlock_ruleset_attr, as long as the ABI knows it."""
-        from sys import byteorder
-
         words = [self.handled_fs]
         if self.abi >= 4:
             words.append(self.handled_net)
@@ -183,6 +182,17 @@ def apply(plan: Plan) -> None:
     try:
         for path, access in plan.paths:
             _allow(ruleset, path, access)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.landlock_restrict_self(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def only_below(folder: int, access: int) -> None:
+    """Confine the calling process in one thing for good: `access` only below an open folder. Raises `OSError`."""
+    ruleset = syscalls.landlock_create_ruleset(access.to_bytes(8, byteorder))
+    try:
+        syscalls.landlock_add_path(ruleset, access, folder)
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         syscalls.landlock_restrict_self(ruleset)
     finally:

@@ -39,6 +39,7 @@ from _socket import socket as Socket
 from sys import byteorder
 
 from agentbox.guard.names import literal
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,22 +70,22 @@ def endpoint(data: bytes, family: int, kind: int) -> tuple[int, str, int]:
     given = int.from_bytes(data[:2], byteorder) if len(data) >= 2 else -1
     if given == AF_UNSPEC:
         return AF_UNSPEC, "", 0
-    if given < 0 or (given == AF_INET and len(data) < 16) or (given == AF_INET6 and len(data) < 24):
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     fits = given == family or (given == AF_INET and family == AF_INET6 and kind == SOCK_DGRAM)
-    if given not in (AF_INET, AF_INET6) or not fits:
+    if given >= 0 and (given not in (AF_INET, AF_INET6) or not fits):
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    if len(data) < (16 if given == AF_INET else 24):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = data[4:8] if given == AF_INET else data[8:24]
     return given, literal(inet_ntop(given, packed)), int.from_bytes(data[2:4], "big")
 
 
 def namespace_cookie(descriptor: int) -> int:
     """The number of the network namespace that a socket lives in. Raises `OSError` before Linux 5.14."""
-    twin = Socket(fileno=os.dup(descriptor))
+    one = twin(descriptor)
     try:
-        return int.from_bytes(twin.getsockopt(SOL_SOCKET, _SO_NETNS_COOKIE, 8), byteorder)
+        return int.from_bytes(one.getsockopt(SOL_SOCKET, _SO_NETNS_COOKIE, 8), byteorder)
     finally:
-        twin.close()
+        one.close()
 
 
 def outside_socket(request: Request, address: str) -> Socket:
@@ -96,11 +97,11 @@ def outside_socket(request: Request, address: str) -> Socket:
     family = AF_INET6 if ":" in address or request.family == AF_INET6 else AF_INET
     made = Socket(family, request.kind | SOCK_NONBLOCK | SOCK_CLOEXEC)
     if request.template >= 0:
-        twin = Socket(fileno=os.dup(request.template))
+        source = twin(request.template)
         try:
-            _carry(twin, made, request)
+            _carry(source, made, request)
         finally:
-            twin.close()
+            source.close()
     return made
 
 
@@ -130,11 +131,11 @@ def target(made: Socket, address: str, port: int) -> tuple[str, int]:
 
 def progress(template: int) -> int:
     """What connect(2) says to a TCP socket that has been given a connection before: 0 when that one has failed."""
-    twin = Socket(fileno=os.dup(template))
+    one = twin(template)
     try:
-        state = twin.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0]
+        state = one.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0]
     finally:
-        twin.close()
+        one.close()
     if state in _CONNECTED:
         return errno.EISCONN
     return errno.EALREADY if state == _SYN_SENT else 0

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import shortage, syscalls
 from agentbox.guard.procfs import read_entry
 
 TYPE_CHECKING = False
@@ -163,15 +163,20 @@ class Askers:
         try:
             with open(f"/proc/{thread}/fdinfo/{number}", "rb") as file:
                 return next(int(line[6:], 8) for line in file if line.startswith(b"flags:"))
-        except (OSError, StopIteration):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+        except (OSError, StopIteration) as error:
+            raise _or_short(error, OSError(errno.EBADF, os.strerror(errno.EBADF))) from None
+
+
+def _or_short(error: Exception, instead: OSError) -> Exception:
+    """What an entry that cannot be read means, unless it is the supervisor that lacks something."""
+    return error if isinstance(error, OSError) and error.errno in shortage.NUMBERS else instead
 
 
 def _status(thread: int) -> bytes:
     try:
         return b"\n" + read_entry(f"/proc/{thread}/status")
-    except OSError:
-        raise gone() from None
+    except OSError as error:
+        raise _or_short(error, gone()) from None
 
 
 def _member(status: bytes, name: bytes) -> bytes:
@@ -186,5 +191,5 @@ def stat_fields(pid: int) -> list[str]:
     """
     try:
         return read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii", "replace").split()
-    except OSError:
-        raise gone() from None
+    except OSError as error:
+        raise _or_short(error, gone()) from None

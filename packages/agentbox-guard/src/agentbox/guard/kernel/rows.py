@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 
+from agentbox.guard.kernel import ioctls, others, socketrows
 from agentbox.guard.kernel.bpf import ALLOW, ENOSYS, ERRNO, NOTIFY, Row, Test
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16  # <linux/socket.h>, Linux 1.0 to 2.2
@@ -30,14 +31,7 @@ NEW_TIME = 0x80
 it.
 """
 
-TTY_INPUT = (0x5412, 0x541C, 0x541D)
-"""TIOCSTI, TIOCLINUX and TIOCCONS, <asm-generic/ioctls.h>: they put words into a terminal that others read."""
-FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602, 0x800C6613)
-"""FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR, SETVERSION, its 32-bit form, SET_ENCRYPTION_POLICY
-(<linux/fs.h>, <linux/fscrypt.h>): they change a file through a descriptor that may only read it.
-"""
 PR_SET_MM = 35  # <linux/prctl.h>, Linux 3.3: forges what /proc says of a process
-PRIO_PROCESS = 0  # <linux/resource.h>; the others reach the supervisor's own group and user
 
 REFUSED: dict[str, int] = {
     **dict.fromkeys(
@@ -49,14 +43,14 @@ REFUSED: dict[str, int] = {
             "open_by_handle_at", "quotactl", "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "settimeofday",
             "clock_settime", "sethostname", "setdomainname", "syslog", "vhangup", "iopl", "ioperm", "fanotify_init",
             "fanotify_mark", "file_setattr", "migrate_pages", "move_pages", "unshare", "clone", "ioctl", "prctl",
-            "setpriority", "clock_adjtime",
+            "setpriority", "ioprio_set", "fcntl", "clock_adjtime", "process_mrelease",
         ),
         errno.EPERM,
     ),
     **dict.fromkeys(
         (
             "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl", "lookup_dcookie",
-            "setxattrat", "getxattrat", "listxattrat", "removexattrat", "shmget", "semget", "msgget", "mq_open",
+            "setxattrat", "getxattrat", "listxattrat", "removexattrat", *others.SHARED_OBJECTS,
         ),
         errno.ENOSYS,
     ),
@@ -78,11 +72,8 @@ _ALWAYS = (
     "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "settimeofday", "clock_settime", "sethostname",
     "setdomainname", "syslog", "vhangup", "iopl", "ioperm", "fanotify_init", "fanotify_mark", "file_setattr",
     "migrate_pages", "move_pages", "io_uring_setup", "io_uring_enter", "io_uring_register", "uselib", "nfsservctl",
-    "lookup_dcookie", "setxattrat", "getxattrat", "listxattrat", "removexattrat",
+    "lookup_dcookie", "setxattrat", "getxattrat", "listxattrat", "removexattrat", "process_mrelease",
 )  # fmt: skip
-_SHARED_MEMORY = ("shmget", "semget", "msgget", "mq_open")
-"""Objects of System V and POSIX that have no file: others of the same user have them too, but for an own namespace."""
-
 FILES = (
     "open", "openat", "openat2", "creat", "truncate", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename",
     "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mknod", "mknodat", "chmod", "fchmod",
@@ -103,24 +94,21 @@ def rows(*, pidns: bool, ipcns: bool = False) -> tuple[Row, ...]:
         Row("open", ALLOW, Test(1, (O_PATH,), mask=O_PATH)),
         Row("openat", ALLOW, Test(2, (O_PATH,), mask=O_PATH)),
         *(Row(name, NOTIFY) for name in (*FILES, *METADATA, "execve", "execveat", "connect", "bind", "listen")),
-        *_terminal_and_process(),
+        *_processes(),
+        *others.rows(pidns=pidns, ipcns=ipcns),
+        *ioctls.rows(pidns=pidns),
         *_sockets(),
+        *socketrows.rows(),
         *(Row(name, NOTIFY) for name in _ALWAYS),
     ]
-    if not ipcns:
-        made += [Row(name, NOTIFY) for name in _SHARED_MEMORY]
     # Zero and negative targets are process groups: the caller's own is the supervisor's as well (kill(2)).
     group = (Test(0, (0,)),), (Test(0, (0x80000000,), mask=0x80000000),)
     made += [Row("kill", NOTIFY, *tests) for tests in group] if pidns else [Row("kill", NOTIFY)]
-    if not pidns:
-        others = ("tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-        made += [Row(name, NOTIFY) for name in others]
     return tuple(made)
 
 
-def _terminal_and_process() -> tuple[Row, ...]:
+def _processes() -> tuple[Row, ...]:
     return (
-        Row("ioctl", NOTIFY, Test(1, (*TTY_INPUT, *FILE_FLAGS))),
         Row("prctl", NOTIFY, Test(0, (PR_SET_MM,))),
         Row("clone", NOTIFY, Test(0, (0,), mask=NAMESPACES, wanted=False)),
         # Threads share their descriptors, as those of POSIX do: a number means one thing in all of a process.
@@ -128,8 +116,8 @@ def _terminal_and_process() -> tuple[Row, ...]:
         Row("unshare", ERRNO | errno.EPERM, Test(0, (CLONE_FILES,), mask=CLONE_FILES)),
         Row("clone3", ERRNO | ENOSYS),  # its flags lie in memory, where no filter sees them; libc falls back to clone
         Row("unshare", NOTIFY, Test(0, (0,), mask=NAMESPACES | NEW_TIME, wanted=False)),
-        Row("setpriority", NOTIFY, Test(0, (PRIO_PROCESS,), wanted=False)),
-        Row("ioprio_set", ERRNO | errno.EPERM, Test(0, (1,), wanted=False)),  # IOPRIO_WHO_PROCESS, <linux/ioprio.h>
+        Row("setpriority", NOTIFY, Test(0, (others.PRIO_PROCESS,), wanted=False)),
+        Row("ioprio_set", NOTIFY, Test(0, (others.IOPRIO_WHO_PROCESS,), wanted=False)),
         # A lease would make the supervisor's own opens of that file wait (F_SETLEASE, <linux/fcntl.h>).
         Row("fcntl", ERRNO | errno.EAGAIN, Test(1, (1024,))),
         Row("adjtimex", ERRNO | errno.EPERM),

@@ -113,7 +113,7 @@ class Scribe:
 
     def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
         """The same for what a program may try again and again: recorded once for each process and `name`."""
-        key = (pid, name)
+        key = (self._processes.seen(pid).number, name)  # which no other process gets, unlike the pid
         if key in self._once:
             return not self.observing
         if len(self._once) > 4096:

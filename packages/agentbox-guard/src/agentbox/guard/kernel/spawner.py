@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
+import errno
 import os
 import select
 import struct
 import sys
 
 from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel.launches import life
 from agentbox.guard.kernel.netns import drop_capabilities
 
 TYPE_CHECKING = False
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
 
     from agentbox.guard.kernel.confine import Handover
 
-_MSG_DONTWAIT = 0x40  # <linux/socket.h>
 _HEAD = struct.Struct("=Q")
 _UP = b"u"
 """What the starter sends when it is there, so that the supervisor knows its number (SCM_CREDENTIALS)."""
+_MSG_DONTWAIT = 0x40  # <linux/socket.h>
 _PATIENCE = 1000  # milliseconds
+ENDED = "the process of agentbox that starts programs in this run is gone"
 _FDS = 5
 """Standard input, output and error of the program, the hand-over's inner end, and where its wait status goes."""
 
@@ -121,7 +124,7 @@ class Spawner:
     loop's.
     """
 
-    __slots__ = ("_lock", "_make", "_post", "_requests")
+    __slots__ = ("_lock", "_make", "_post", "_requests", "_starter")
 
     def __init__(
         self,
@@ -135,6 +138,14 @@ class Spawner:
         self._make = make
         self._post = post
         self._lock = allocate_lock()
+        self._starter: tuple[int, str] | None = None
+
+    def starter(self, patience: int = _PATIENCE) -> int:
+        """The starter's process, as we number it; 0 when it has ended, or is not there after so many milliseconds."""
+        if self._starter is None:
+            self._starter = _announced(self._requests, patience)
+        pid, start = self._starter or (0, "")
+        return pid if start and life(pid) == start else 0
 
     def start(
         self,
@@ -157,15 +168,20 @@ class Spawner:
                 fds = struct.pack(f"={_FDS}i", *ends, hand_over.inner, writer)
                 self._requests.sendmsg([_HEAD.pack(len(payload))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
                 self._requests.sendall(payload)
-        except OSError:
+        except OSError as error:
             os.close(reader)
+            hand_over.close()
+            if error.errno in (errno.EPIPE, errno.ECONNRESET):
+                raise OSError(errno.ESRCH, ENDED) from None
             raise
         finally:
             os.close(writer)
         taken = hand_over.take()
         if taken is None:
             os.close(reader)
-            raise OSError(hand_over.failed or 5, os.strerror(hand_over.failed or 5))
+            hand_over.close()
+            number = hand_over.failed
+            raise OSError(number, os.strerror(number)) if number else OSError(errno.ESRCH, ENDED)
 
         def go() -> None:
             if taken.listener >= 0:
@@ -177,12 +193,7 @@ class Spawner:
 
     def close(self) -> None:
         """The starter ends, and is gone when this returns: it is no process that outlives the agent."""
-        pid = 0
-        try:
-            _, ancillary, _, _ = self._requests.recvmsg(1, _socket.CMSG_SPACE(12), _MSG_DONTWAIT)
-            pid = struct.unpack("=iII", ancillary[0][2])[0] if ancillary else 0
-        except OSError:
-            pass  # it is not there, or was read of before
+        pid = self.starter(0)
         self._requests.close()
         if pid > 0:
             try:
@@ -193,6 +204,23 @@ class Spawner:
             waiting.register(pidfd, select.POLLIN)
             waiting.poll(_PATIENCE)
             os.close(pidfd)
+
+
+def _announced(requests: _socket.socket, patience: int) -> tuple[int, str] | None:
+    """The starter that has said that it is up, by its number and start; (0, "") when it is gone, None when none is yet.
+
+    The socket stays as it is: another thread may be sending by it.
+    """
+    waiting = select.poll()
+    waiting.register(requests.fileno(), select.POLLIN)
+    if not waiting.poll(patience):
+        return None
+    try:
+        _, ancillary, _, _ = requests.recvmsg(1, _socket.CMSG_SPACE(12), _MSG_DONTWAIT)
+    except OSError:
+        return 0, ""
+    pid = struct.unpack("=iII", ancillary[0][2])[0] if ancillary else 0
+    return pid, life(pid)
 
 
 class Program:

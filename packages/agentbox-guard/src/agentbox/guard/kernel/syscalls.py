@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _ctypes
 import os
+import struct
 import sys
 
 TYPE_CHECKING = False
@@ -285,9 +286,93 @@ def bind(descriptor: int, address: bytes) -> int:
     return _call("bind", descriptor, address, len(address))
 
 
+def _kept(data: bytes | memoryview) -> Any:
+    """Something with an address that holds the data; None for no data."""
+    if not data:
+        return None
+    kind = _Char * len(data)
+    return kind.from_buffer(data) if isinstance(data, memoryview) else kind.from_buffer_copy(data)
+
+
+def sendmsg(descriptor: int, data: bytes | memoryview, control: bytes, flags: int, address: bytes) -> int:
+    """sendmsg(2) with one piece of data, control messages as cmsg(3) has them, and an address as for `sendto`.
+
+    What a memoryview is of is sent from its place, anything else from a copy.
+    """
+    kept = [_kept(part) for part in (address, data, control)]
+    at = [_ctypes.addressof(part) if part is not None else 0 for part in kept]
+    parts = _Quads(at[1], len(data), 0)  # a struct iovec
+    # struct msghdr: name and its size, the parts and their number, control and its size, flags
+    head = struct.pack("=QI4xQQQQi4x", at[0], len(address), _ctypes.addressof(parts), 1, at[2], len(control), 0)
+    return _call("sendmsg", descriptor, head, flags)
+
+
+def waitpid(pid: int) -> int:
+    """waitpid(2) without options: the wait status; raises `OSError`, also when a signal comes (EINTR)."""
+    status = (_Char * 4)()
+    _call("waitpid", pid, status, 0)
+    return int.from_bytes(bytes(status), sys.byteorder)
+
+
+def settled(descriptor: int, milliseconds: int) -> bool:
+    """poll(2) until a socket can be written to or has failed, -1 for ever; raises `OSError` (EINTR among others)."""
+    entry = (_Char * 8).from_buffer_copy(struct.pack("=ihh", descriptor, 4, 0))  # a struct pollfd for POLLOUT
+    return bool(_call("poll", entry, _Long(1), milliseconds))
+
+
+def reopen(descriptor: int, flags: int) -> int:
+    """open(2) of what an O_PATH descriptor refers to, close-on-exec; raises `OSError` (EINTR among others)."""
+    return _call("open", b"/proc/self/fd/%d" % descriptor, flags | os.O_CLOEXEC)
+
+
 def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:
     """sendto(2); `address` is a struct sockaddr of any family, or b"" for none; raises `OSError`."""
     return _call("sendto", descriptor, data, _Long(len(data)), flags, address or None, len(address))
+
+
+class _Place(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """A pointer to bytes; its own bytes are the address. (An array type for each length would stay for good.)"""
+
+    _type_ = "z"
+
+
+def setsockopt(descriptor: int, level: int, option: int, value: bytes) -> int:
+    """setsockopt(2): 0; raises `OSError`."""
+    return _call("setsockopt", descriptor, level, option, value, len(value))
+
+
+EPOLL_CTL_ADD, EPOLL_CTL_DEL = 1, 2  # <linux/eventpoll.h>, Linux 2.5.44
+
+
+def epoll_ctl(descriptor: int, act: int, one: int, events: int = 0, data: int = 0) -> int:
+    """epoll_ctl(2): 0; raises `OSError`. A struct epoll_event has no padding on x86_64."""
+    padding = b"" if os.uname().machine == "x86_64" else bytes(4)
+    event = events.to_bytes(4, sys.byteorder) + padding + data.to_bytes(8, sys.byteorder)
+    return _call("epoll_ctl", descriptor, act, one, event)
+
+
+SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>, Linux 2.2; SO_GET_FILTER, Linux 3.8, is another name for it
+
+
+def attach_filter(descriptor: int, program: bytes, option: int = SO_ATTACH_FILTER) -> int:
+    """Give a socket the classic BPF `program` (socket(7)): 0; raises `OSError`."""
+    head = (len(program) // 8).to_bytes(8, sys.byteorder) + bytes(_Place(program))  # struct sock_fprog
+    return _call("setsockopt", descriptor, 1, option, head, len(head))
+
+
+def attached_filter(descriptor: int) -> bytes:
+    """The classic BPF program that a socket has (SO_GET_FILTER), of at most a page; b"" for none; raises `OSError`."""
+    text, size = _Page(), _Int(PAGE // 8)  # the size counts instructions, not bytes (sk_get_filter)
+    _call("getsockopt", descriptor, 1, SO_ATTACH_FILTER, text, _ctypes.byref(size))
+    return bytes(memoryview(text).cast("B")[: 8 * int(size.value)])
+
+
+def interfaces(descriptor: int, room: int) -> bytes:
+    """SIOCGIFCONF of netdevice(7): as many struct ifreq as `room` bytes hold, at most a page; raises `OSError`."""
+    text = _Page()
+    head = _Quads(min(room, PAGE), _ctypes.addressof(text), 0)  # struct ifconf: an int, padding, a pointer
+    _call("ioctl", descriptor, _Long(0x8912), _ctypes.byref(head))
+    return bytes(memoryview(text).cast("B")[: int(head[0]) & 0x7FFFFFFF])
 
 
 def sandbox_init(profile: str) -> None:

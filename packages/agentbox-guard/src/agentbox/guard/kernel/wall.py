@@ -12,7 +12,7 @@ import fcntl
 import os
 import struct
 
-from agentbox.guard.kernel import callnumbers
+from agentbox.guard.kernel import callnumbers, shortage
 from agentbox.guard.kernel.judge import Judge
 from agentbox.guard.kernel.lineage import OTHER, Lineage
 from agentbox.guard.kernel.memory import Memory
@@ -22,6 +22,7 @@ from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.kernel.reach import Reach
 from agentbox.guard.kernel.traps import Box, handler
 from agentbox.guard.kernel.traps._base import NEVER
+from agentbox.guard.kernel.waits import Waits
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
 
@@ -83,11 +84,13 @@ class Wall:
             landlock="landlock" in names,
             own_loopback=netns and not message["loopback_ruled"],
         )
+        self.box.waits = Waits(self.listener.stands)
         self.box.known.live = not message["scratch"]
         _note_inherited(desk.hashes)
         if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
             self.box.reaches = Reach(desk.policy, message)
         self.own_processes = netns
+        self._spare = shortage.Spare()
         self._listeners: list[Listener] = []
         self._loop: Loop
         self._drain: Callable[[int], None] = lambda pid: None
@@ -103,7 +106,7 @@ class Wall:
         """The supervisor itself has a program started in the run, as process `pid`: answer that one's filter as
         well.
         """
-        self.box.launches.add(pid)
+        self.box.launches.add(listener, pid)
         self._listen(Listener(listener))
 
     def _listen(self, listener: Listener) -> None:
@@ -144,9 +147,19 @@ class Wall:
                 self._drain(self.box.askers.process(call.pid))
             self._answer(call)
         except OSError as error:
+            if error.errno in shortage.NUMBERS:
+                self._short(call)
             self.listener.fail(call, error.errno or errno.EIO)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
             self._undecided(call, error)
+
+    def _short(self, call: Call) -> None:
+        """Record what could not be decided for want of a descriptor. Raises `OSError` where that cannot be done."""
+        name = self._names.get(call.number, str(call.number))
+        with self._spare:
+            pid = self.box.askers.process(call.pid)
+            self.box.scribe.deny(pid, "sys.call", {"name": name}, Denial("call", name, shortage.REASON))
+            self.box.scribe.flush()
 
     def _undecided(self, call: Call, error: Exception) -> None:
         """A handler that fails on what a program made up refuses that call, and nothing else of the run."""
@@ -216,6 +229,8 @@ class Wall:
             self._loop.forget(listener.fd)
             listener.close()
         self._listeners = []
+        self._spare.close()
+        self.box.waits.close()
         self.box.judge.terminals.close()
         self.box.tree.close()
         self.lineage.close()

@@ -23,9 +23,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "metadata": ("inotify_add_watch", "getxattr", "lgetxattr", "listxattr", "llistxattr"),
     "execs": ("execve", "execveat"),
-    "sockets": ("connect", "bind", "listen"),
+    "sockets": ("connect",),
+    "binds": ("bind", "listen"),
+    "options": ("setsockopt",),
     "sends": ("sendto", "sendmsg", "sendmmsg"),
     "signals": ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
+    "numbered": (
+        "prlimit64", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr", "get_robust_list",
+        "setpriority", "ioprio_set",
+    ),
+    "owners": ("ioctl", "fcntl"),
     "peers": ("getsockopt",),
 }  # fmt: skip
 """Family (a module of this folder, whose `CALLS` has the handlers) to the names of its calls. All others that a row of

@@ -10,6 +10,8 @@ import errno
 import os
 
 from agentbox.guard.kernel.judge import EXEMPT
+from agentbox.guard.kernel.launches import Launches
+from agentbox.guard.kernel.syscalls import PAGE
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call, Listener
     from agentbox.guard.kernel.process import Askers, Ids
     from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.waits import Waits
     from agentbox.guard.kernel.walk import Tree
 
     Handler = Callable[["Box", Call, str], None]
@@ -63,7 +66,7 @@ class Box:
         "lineage",
         "listener",
         "memory",
-        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree",
+        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -111,10 +114,13 @@ class Box:
         """Regular files and folders that were opened for reading, by their resolved paths."""
         self.reaches: Callable[[str], bool] = lambda file: True
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
-        self.launches: set[int] = set()
-        """Processes that are about to execute what the supervisor itself has decided to start."""
+        self.launches = Launches()
+        self.waits: Waits
+        """Whoever waits in a program's name does so by these."""
         self.peers: dict[int, int] = {}
-        """Processes in whose name a short-lived child has made a connection, by that child's number."""
+        """Processes, as the run counts them, in whose name a short-lived child has made a connection, by that child's
+        number.
+        """
 
     def ids(self, call: Call) -> Ids:
         """The ids of the asking thread, also when it has ended since they were asked for first. Raises `OSError`
@@ -138,6 +144,16 @@ class Box:
         """A connection made outside is about to be handed over: count its bytes from now on."""
         if self.traffic is not None:
             self.traffic.watch(answer.socket, self.scribe.later(answer.request.pid, "net.close", dict(answer.args)))
+
+    def write(self, call: Call, address: int, data: bytes) -> None:
+        """Put an answer where the program asked for it, unless it has gone: its number may be another's by now.
+
+        Raises `OSError` (EFAULT, ESRCH).
+        """
+        if not self.listener.stands(call):
+            raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+        for at in range(0, len(data), PAGE):
+            self.memory.write(call.pid, address + at, data[at : at + PAGE])
 
     def duplicate(self, call: Call, number: int) -> int:
         """A duplicate of the asker's descriptor. Raises `OSError` (EBADF, ESRCH)."""

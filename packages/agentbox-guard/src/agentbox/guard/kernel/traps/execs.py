@@ -105,8 +105,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
         _proceed(box, call)
         return
-    launched = pid in box.launches
-    box.launches.discard(pid)
+    launched = box.launches.take(call.fd, pid)
     words = request.words
     try:
         folder = os.fsdecode(os.readlink(f"/proc/{call.pid}/cwd"))

@@ -92,8 +92,7 @@ def _answer(box: Box, call: Call, data: bytes, address: int, room: int) -> None:
     if room and len(data) > room:
         raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
     if room:
-        for at in range(0, len(data), syscalls.PAGE):
-            box.memory.write(call.pid, address + at, data[at : at + syscalls.PAGE])
+        box.write(call, address, data)
     box.listener.value(call, len(data))
 
 

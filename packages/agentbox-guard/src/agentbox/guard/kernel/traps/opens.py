@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.traps._base import Box, refused
@@ -390,11 +391,13 @@ def _note_terminal(box: Box, call: Call, fd: int) -> None:
 
 
 def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None:
-    """Opening one end of a FIFO waits for the other (fifo(7)): in a thread, which gives up when the asker is gone."""
+    """Opening one end of a FIFO waits for the other (fifo(7)): in a thread, until the asker wants it no more."""
     fd, found.fd = found.fd, -1
+    pid = box.ids(call).process
+    flags = request.flags & ~_ONCE | _ALWAYS
 
     def work() -> int:
-        return _open_pipe(box, call, fd, request.flags)  # `done` closes fd, and comes after this
+        return box.waits.blocking(call, pid, lambda: syscalls.reopen(fd, flags))  # `done` closes fd, after this
 
     def done(outcome: Any) -> None:
         os.close(fd)
@@ -406,37 +409,6 @@ def _wait_for_pipe(box: Box, call: Call, request: Request, found: Found) -> None
             raise outcome
 
     box.jobs.wait(work, done)
-
-
-def _open_pipe(box: Box, call: Call, fd: int, flags: int) -> int:
-    import time
-    from _thread import start_new_thread
-
-    opened: list[bool] = []
-    held = os.dup(fd)  # the watcher's own: fd may be closed, and its number be another object's, before it looks again
-
-    def watch() -> None:
-        pause = 0.01
-        try:
-            while not opened and box.listener.stands(call):
-                time.sleep(pause)
-                pause = min(pause * 2, 0.5)
-            if not opened:  # nobody waits any more: be the other end for a moment, so that the open below returns
-                os.close(os.open(b"/proc/self/fd/%d" % held, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-        except OSError:
-            pass  # the user may not be the other end: the thread waits for somebody who may
-        finally:
-            os.close(held)
-
-    try:
-        start_new_thread(watch, ())
-    except RuntimeError:
-        os.close(held)
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
-    try:
-        return _open_again(fd, flags)
-    finally:
-        opened.append(True)
 
 
 def _hand_over(box: Box, call: Call, request: Request, fd: int) -> None:

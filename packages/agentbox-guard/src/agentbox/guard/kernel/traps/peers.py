@@ -9,10 +9,13 @@ from __future__ import annotations
 import _socket as socket  # the module around it loads enum and selectors, 3 ms of a start
 import errno
 import os
+import select
 import struct
+from _signal import SIGKILL  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.twins import owned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,28 +25,61 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.traps._base import Handler
 
 _CREDENTIALS = struct.Struct("=iII")
+_SO_PEERPIDFD = 77  # <asm-generic/socket.h>, Linux 6.5
+_MOST_KNOWN = 4096
+"""Of older connections the peer is then told as one that has ended: 0, or the child's number."""
 
 
 def _getsockopt(box: Box, call: Call, name: str) -> None:
     value_at, size_at = call.args[3:5]
     (room,) = struct.unpack("=i", box.memory.block(call.pid, size_at, 4))
-    fd = box.duplicate(call, number(call.args[0]))
-    one = socket.socket(fileno=fd)
+    one = owned(box.duplicate(call, number(call.args[0])))
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        inner = _inner(box, pid, _lives(one))
     finally:
         one.close()
-    pid = box.peers.get(pid, pid)
-    inner = box.askers.ids(pid).inner if pid > 0 and box.desk.family.has(pid) else 0 if box.pidns else pid
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
-    box.memory.write(call.pid, value_at, data)
-    box.memory.write(call.pid, size_at, struct.pack("=i", len(data)))
+    box.write(call, value_at, data)
+    box.write(call, size_at, struct.pack("=i", len(data)))
     box.listener.value(call, 0)
+
+
+def _inner(box: Box, pid: int, lives: bool | None) -> int:
+    """The number, as the asker counts, of the process that the kernel noted as `pid`."""
+    # The number of a child of ours, which ended at once, may be another process's by now.
+    if pid in box.peers and not lives:
+        return box.peers[pid]
+    if pid > 0 and lives is not False and box.desk.family.has(pid):
+        return box.askers.ids(pid).inner
+    return 0 if box.pidns else pid
+
+
+def _lives(one: socket.socket) -> bool | None:
+    """Whether the process that the kernel noted at the other end still lives; None where it does not tell."""
+    try:
+        pidfd = struct.unpack("=i", one.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
+    except OSError as error:
+        return None if error.errno == errno.ENOPROTOOPT else False
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
 
 
 def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     """Make a call in a child, whose number stands for the process `pid` from then on; 0. Raises `OSError`."""
-    return in_child(act, lambda child: box.peers.__setitem__(child, pid))
+    inner = box.askers.ids(pid).inner
+
+    def note(child: int) -> None:
+        box.peers.pop(child, None)
+        box.peers[child] = inner
+        if len(box.peers) > _MOST_KNOWN:
+            del box.peers[next(iter(box.peers))]
+
+    return in_child(act, note)
 
 
 def powerless(spaces: int, act: Callable[[], object]) -> int:
@@ -55,12 +91,19 @@ def powerless(spaces: int, act: Callable[[], object]) -> int:
     """
 
     def without() -> None:
-        if os.fstat(spaces).st_ino != os.stat("/proc/self/ns/user").st_ino:
-            syscalls.setns(spaces, syscalls.CLONE_NEWUSER)
+        enter(spaces, "user", syscalls.CLONE_NEWUSER)
         syscalls.capset(0, 0, 0)
         act()
 
     return in_child(without)
+
+
+def enter(space: int, name: str, kind: int) -> None:
+    """Join a namespace, unless this is it: nobody may join the own user namespace again (setns(2)). Raises
+    `OSError`.
+    """
+    if os.fstat(space).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
+        syscalls.setns(space, kind)
 
 
 def in_child(act: Callable[[], object], began: Callable[[int], object] | None = None) -> int:
@@ -77,8 +120,16 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
             os._exit(code & 0xFF)
     if began is not None:
         began(child)
-    _, status = os.waitpid(child, 0)
+    interrupted: OSError | None = None
+    try:
+        status = syscalls.waitpid(child)
+    except InterruptedError as error:  # in a program's name nobody waits on: what the child has done by now counts
+        interrupted = error
+        os.kill(child, SIGKILL)
+        _, status = os.waitpid(child, 0)
     number_of = os.waitstatus_to_exitcode(status)
+    if interrupted is not None and number_of < 0:
+        raise interrupted
     if number_of:
         number_of = max(number_of, errno.EPERM)  # of a child that was killed nobody knows what it did
         raise OSError(number_of, os.strerror(number_of))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _FAMILIES = {17: "packet", 38: "alg", 40: "vsock", 43: "smc", 16: "netlink", 1: "unix", 2: "inet", 10: "inet6"}
 
+_ELSEWHERE = ("socket", "socketpair", "sendto", "sendmsg", "sendmmsg", "ioctl", "fcntl", "setpriority", "ioprio_set")
+"""Those of which others decide what is refused."""
+
 
 def refuse(box: Box, call: Call, name: str, shown: str = "") -> None:
     """Refuse one call for good; `shown` names it more exactly."""
@@ -34,17 +37,8 @@ def _socket(box: Box, call: Call, name: str) -> None:
     refuse(box, call, name, f"{name} {shown} kind {kind & rows.SOCK_KIND} protocol {protocol}")
 
 
-def _ioctl(box: Box, call: Call, name: str) -> None:
-    refuse(box, call, name, f"ioctl {call.args[1] & 0xFFFFFFFF:#x}")
-
-
 CALLS: dict[str, Handler] = {
-    **{
-        name: refuse
-        for name in rows.REFUSED
-        if name not in ("socket", "socketpair", "ioctl", "sendto", "sendmsg", "sendmmsg")
-    },
+    **{name: refuse for name in rows.REFUSED if name not in _ELSEWHERE},
     "socket": _socket,
     "socketpair": _socket,
-    "ioctl": _ioctl,
 }

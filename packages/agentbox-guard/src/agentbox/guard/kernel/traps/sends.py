@@ -13,10 +13,11 @@ import struct
 from _signal import SIGPIPE  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import memory, rows, syscalls
-from agentbox.guard.kernel.outside import endpoint, target
-from agentbox.guard.kernel.traps import sockets
-from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.traps import _controls, _replaced, sockets
+from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.kernel.traps.refusals import refuse
+from agentbox.guard.session import Denial
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _MOST_PAYLOAD = 1 << 20
 """Bytes that one call sends at most of a stream (it may send less than asked); a datagram must fit in whole."""
 _MSG_ZEROCOPY = 0x4000000  # <linux/socket.h>, Linux 4.14
 _SO_ZEROCOPY = 60  # <asm-generic/socket.h>, Linux 4.14
-_SCM_RIGHTS, _SCM_CREDENTIALS = 1, 2  # <linux/socket.h>
 
 
 def _sendto(box: Box, call: Call, name: str) -> None:
@@ -41,7 +41,7 @@ def _sendto(box: Box, call: Call, name: str) -> None:
         return
     address = sockets.address_at(box, call, address_at, address_size)
     payload = _payload(box, call, [(data, size)])
-    _send(box, call, number(place), payload, [], number(flags), address)
+    _send(box, call, number(place), payload, _controls.Control(), number(flags), address)
 
 
 def _sendmsg(box: Box, call: Call, name: str) -> None:
@@ -51,13 +51,8 @@ def _sendmsg(box: Box, call: Call, name: str) -> None:
         return
     found = memory.message(box.memory, call.pid, head)
     payload = _payload(box, call, found.parts)
-    control, passed = _control(box, call, found.control)
-    try:
-        _send(box, call, number(place), payload, control, number(flags), found.name, passed)
-        passed = []
-    finally:
-        for fd in passed:
-            os.close(fd)
+    control = _controls.copied(box, call, found.control)
+    _send(box, call, number(place), payload, control, number(flags), found.name)
 
 
 def _sendmmsg(box: Box, call: Call, name: str) -> None:
@@ -71,14 +66,9 @@ def _sendmmsg(box: Box, call: Call, name: str) -> None:
         return
     found = memory.message(box.memory, call.pid, heads)
     payload = _payload(box, call, found.parts)
-    control, passed = _control(box, call, found.control)
-    box.memory.write(call.pid, heads + 56, struct.pack("=I", len(payload)))  # msg_len of struct mmsghdr
-    try:
-        _send(box, call, number(place), payload, control, number(flags), found.name, passed, value=1)
-        passed = []
-    finally:
-        for fd in passed:
-            os.close(fd)
+    box.write(call, heads + 56, struct.pack("=I", len(payload)))  # msg_len of struct mmsghdr
+    control = _controls.copied(box, call, found.control)
+    _send(box, call, number(place), payload, control, number(flags), found.name, value=1)
 
 
 def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
@@ -91,31 +81,11 @@ def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
     return b"".join(pieces)
 
 
-def _control(box: Box, call: Call, data: bytes) -> tuple[list[tuple[int, int, bytes]], list[int]]:
-    """The control messages with the asker's descriptors replaced by duplicates of ours, and these. Raises `OSError`."""
-    messages: list[tuple[int, int, bytes]] = []
-    passed: list[int] = []
-    try:
-        while len(data) >= 16:
-            size, level, kind = struct.unpack_from("=Qii", data)
-            if not 16 <= size <= len(data):
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            body = data[16:size]
-            data = data[(size + 7) & ~7 :]
-            if level == socket.SOL_SOCKET and kind == _SCM_RIGHTS:
-                numbers = struct.unpack(f"={len(body) // 4}i", body[: len(body) // 4 * 4])
-                ours = [box.duplicate(call, one) for one in numbers]
-                passed += ours
-                messages.append((level, kind, struct.pack(f"={len(ours)}i", *ours)))
-            elif level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
-                continue  # the kernel puts the sender's in by itself where the receiver wants them
-            else:
-                messages.append((level, kind, body))
-    except OSError:
-        for fd in passed:
-            os.close(fd)
-        raise
-    return messages, passed
+def _packed(control: _controls.Control) -> bytes:
+    """Control messages as cmsg(3) has them."""
+    return b"".join(
+        struct.pack("=Qii", 16 + len(body), *sort) + body + bytes(-len(body) % 8) for sort, body in control.messages
+    )
 
 
 def _send(
@@ -123,22 +93,30 @@ def _send(
     call: Call,
     place: int,
     payload: bytes,
-    control: list[tuple[int, int, bytes]],
+    control: _controls.Control,
     flags: int,
     address: bytes,
-    passed: list[int] | None = None,
     value: int | None = None,
 ) -> None:
-    box.network()
-    fd = box.duplicate(call, place)
+    """Takes `control` over."""
+    fd = -1
     try:
+        fd = box.duplicate(call, place)
         family, kind = sockets.sort_of(fd)
+        if family in sockets.INTERNET:
+            box.network()
+        if control.messages:
+            _check(box, call, fd, family, control)
         if family == socket.AF_NETLINK:
-            if control:
+            if control.messages:
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
             wholly = len(payload) if value is None else value
-            sockets.netlink_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), wholly)
+            sockets.powerless_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), wholly)
             return
+        if kind == socket.SOCK_DGRAM and address:
+            address = sockets.as_inet(address, family)
+            if family == socket.AF_INET6 and sockets.family_of(address) == socket.AF_UNSPEC:
+                address = b""  # as udpv6_sendmsg of net/ipv6/udp.c takes it
         if address and family == socket.AF_UNIX and sockets.family_of(address) == socket.AF_UNIX:
             target: Any = sockets.local(box, call, fd, "net.send", address)
         elif address and family in (socket.AF_INET, socket.AF_INET6):
@@ -147,36 +125,55 @@ def _send(
                     # It may have to be sent by another socket, from which nobody hears when that is done.
                     raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
                 if _send_out(box, call, fd, payload, address, family, kind):
-                    for one in passed or ():
-                        os.close(one)
+                    control.close()
                     return
-            elif kind == socket.SOCK_DGRAM and sockets.family_of(address) != socket.AF_UNSPEC:
+            elif kind == socket.SOCK_DGRAM:
                 sockets.endpoint(box, call, "net.send", address)
             target = (address, None)
         else:
             target = (address, None)
     except OSError:
-        os.close(fd)
+        control.close()
+        if fd >= 0:
+            os.close(fd)
         raise
     breaks = kind == socket.SOCK_STREAM and not flags & socket.MSG_NOSIGNAL
-    flags |= socket.MSG_NOSIGNAL
+    # By flag, since the program may take O_NONBLOCK away in between.
+    flags |= socket.MSG_NOSIGNAL | (0 if os.get_blocking(fd) else socket.MSG_DONTWAIT)
 
     def act() -> int:
-        try:
-            if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
-                sent = _from_pages(fd, payload, control, flags, target[0])
-            elif control:
-                sent = _with_control(fd, payload, control, flags, target[0])
-            else:
-                sent = syscalls.sendto(fd, payload, flags, target[0])
-        finally:
-            if target[1] is not None:
-                target[1].close()
-            for one in passed or ():
-                os.close(one)
+        if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
+            sent = _from_pages(fd, payload, _packed(control), flags, target[0])
+        elif control.messages:
+            sent = syscalls.sendmsg(fd, payload, _packed(control), flags, target[0])
+        else:
+            sent = syscalls.sendto(fd, payload, flags, target[0])
         return sent if value is None else value
 
-    sockets.own_call(box, call, fd, act, (lambda error: _broken(box, call, error)) if breaks else None)
+    def spent() -> None:
+        if target[1] is not None:
+            target[1].close()
+        control.close()
+
+    failed = (lambda error: _broken(box, call, error)) if breaks else None
+    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT, spent=spent)
+
+
+def _check(box: Box, call: Call, fd: int, family: int, control: _controls.Control) -> None:
+    """Refuse a send for what would go with it. Raises `OSError`, unless the run only observes."""
+    one = twin(fd) if family in sockets.INTERNET and sockets.is_outside(box, fd) else None
+    try:
+        what = _controls.refused_one(control, one)
+    finally:
+        if one is not None:
+            one.close()
+    if not what:
+        return
+    shown = f"sendmsg with {what}"
+    denial = Denial("call", shown, NEVER)
+    if box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, denial):
+        box.scribe.flush()
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def _broken(box: Box, call: Call, error: OSError) -> None:
@@ -201,7 +198,7 @@ def _signals_wait() -> bool:
 
 def _is_zerocopy(fd: int) -> bool:
     """Whether the program has asked for it on the socket as well; else the kernel passes the flag over."""
-    one = socket.socket(fileno=os.dup(fd))
+    one = twin(fd)
     try:
         return bool(one.getsockopt(socket.SOL_SOCKET, _SO_ZEROCOPY))
     except OSError:
@@ -210,7 +207,7 @@ def _is_zerocopy(fd: int) -> bool:
         one.close()
 
 
-def _from_pages(fd: int, payload: bytes, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
+def _from_pages(fd: int, payload: bytes, control: bytes, flags: int, address: bytes) -> int:
     """Send from pages that nobody writes again: the kernel keeps them for as long as it needs them, and tells the
     program when it is done (Documentation/networking/msg_zerocopy.rst).
     """
@@ -219,20 +216,7 @@ def _from_pages(fd: int, payload: bytes, control: list[tuple[int, int, bytes]], 
     with mmap(-1, max(len(payload), 1), MAP_PRIVATE | MAP_ANONYMOUS) as pages:
         pages.write(payload)
         with memoryview(pages) as view:
-            return _with_control(fd, view[: len(payload)], control, flags, address)
-
-
-def _with_control(fd: int, payload: Buffer, control: list[tuple[int, int, bytes]], flags: int, address: bytes) -> int:
-    one = socket.socket(fileno=os.dup(fd))
-    try:
-        if address and one.family == socket.AF_UNIX:
-            return one.sendmsg([payload], control, flags, sockets.unix_name(address))
-        if address:
-            _, place, port = endpoint(address, int(one.family), int(one.type))
-            return one.sendmsg([payload], control, flags, target(one, place, port))
-        return one.sendmsg([payload], control, flags)
-    finally:
-        one.close()
+            return syscalls.sendmsg(fd, view[: len(payload)], control, flags, address)
 
 
 def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int) -> bool:
@@ -255,19 +239,19 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
         return False
     if not box.scribe.consult(pid, "net.send", answer.args):
         raise refused()
-    place = number(call.args[0])
     told = answer.denial is not None
 
     def then(answer: Any) -> None:
-        os.close(fd)
         sockets.tell_dialled(box, pid, answer, told)
+        if answer.socket is not None:
+            if not answer.errno and not _replaced.put_over(box, call, fd, answer.socket.fileno()):
+                answer.errno = errno.EBADF
+            answer.socket.close()
+        os.close(fd)
         if answer.errno:
             box.listener.fail(call, answer.errno)
-            return
-        if answer.socket is not None:
-            box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
-            answer.socket.close()
-        box.listener.value(call, answer.sent)
+        else:
+            box.listener.value(call, answer.sent)
 
     box.broker.dial(answer, then)
     return True

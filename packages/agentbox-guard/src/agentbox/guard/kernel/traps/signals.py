@@ -40,7 +40,8 @@ def _kill(box: Box, call: Call, name: str) -> None:
 
 def _members(box: Box, own: int, target: int) -> list[int]:
     """The run's processes that a group number means, as the asker counts groups."""
-    everyone = [pid for pid in box.desk.family.all() if pid not in box.desk.family.keepers]
+    family = box.desk.family
+    everyone = [pid for pid in family.all() if pid == own or (pid not in family.keepers and not family.is_kept(pid))]
     if target == -1:
         return everyone
     if target == 0:
@@ -65,7 +66,7 @@ def _inner_group(pid: int, pidns: bool) -> int:
 
 def _one(box: Box, call: Call, own: int, target: int, signal: int) -> None:
     """Without an own process namespace: one process, by its number."""
-    if box.desk.family.has(target) or target == own:
+    if target == own or box.desk.family.may_reach(target):
         box.listener.proceed(call)  # registers only: nothing to be rewritten
         return
     _refuse(box, call, own, target, signal)

@@ -1,5 +1,5 @@
-"""connect(2) and bind(2): the supervisor makes the call itself, on its own copy of the address and a duplicate of the
-socket.
+"""connect(2), and what all calls with an address share: the supervisor makes the call itself, on its own copy of the
+address and a duplicate of the socket.
 
 So neither the address nor the descriptor can be another when the kernel looks. Internet addresses outside of an empty
 network go through the broker.
@@ -14,9 +14,10 @@ import struct
 
 from agentbox.guard.decisions import decider
 from agentbox.guard.kernel import syscalls
-from agentbox.guard.kernel.traps import peers
-from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
-from agentbox.guard.session import Denial
+from agentbox.guard.kernel.traps import _replaced, peers
+from agentbox.guard.kernel.traps._base import Box, number, refused
+from agentbox.guard.kernel.waits import RESTART
+from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 _MOST_ADDRESS = 128
 """sizeof(struct sockaddr_storage), <linux/socket.h>."""
 _UNSPEC, _UNIX, _NETLINK = socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_NETLINK
-_INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
+INTERNET = {int(socket.AF_INET): "inet", int(socket.AF_INET6): "inet6"}
+_INTERRUPTED = (errno.EINTR, errno.ESRCH, RESTART)
 _SIZES = {int(socket.AF_INET): 16, int(socket.AF_INET6): 24}
 
 
@@ -42,9 +44,20 @@ def address_at(box: Box, call: Call, place: int, size: int) -> bytes:
 
 
 def family_of(address: bytes) -> int:
-    """The address family."""
+    """The address family. Raises `OSError` (EINVAL) for an address that is too short to have one."""
+    if len(address) < 2:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     family: int = struct.unpack_from("=H", address)[0]
     return family
+
+
+def as_inet(address: bytes, family: int) -> bytes:
+    """The address as an IPv4 socket takes it: without a family it is an IPv4 address, too (inet_bind of
+    net/ipv4/af_inet.c, udp_sendmsg of net/ipv4/udp.c).
+    """
+    if family == socket.AF_INET and family_of(address) == _UNSPEC:
+        return struct.pack("=H", family) + address[2:]
+    return address
 
 
 def unix_name(address: bytes) -> bytes:
@@ -57,20 +70,30 @@ def unix_name(address: bytes) -> bytes:
 
 def sort_of(fd: int) -> tuple[int, int]:
     """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
-    twin = socket.socket(fileno=os.dup(fd))
+    one = twin(fd)
     try:
-        return int(twin.family), int(twin.type)
+        return int(one.family), int(one.type)
     finally:
-        twin.close()
+        one.close()
 
 
-def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
-    """Make a call on a duplicate of a netlink socket and answer with `value`. Closes `fd`, unless it raises.
+def send_timeout(fd: int) -> float:
+    """The time that a blocking connect or send may take (SO_SNDTIMEO, socket(7)), 0 for any."""
+    one = twin(fd)
+    try:
+        seconds, microseconds = struct.unpack("=qq", one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16))
+    finally:
+        one.close()
+    return float(seconds + microseconds / 1_000_000)
 
-    The kernel judges netlink messages by who sends them (netlink(7)): the supervisor would make devices that the
-    program may not make. Letting the kernel go on would be no better: the program could put another socket over the
-    descriptor, one that has left the namespace, and the address would never have been decided on. So a child without
-    capabilities does it, on the very socket that was looked at.
+
+def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], value: int = 0) -> None:
+    """Make a call on a duplicate of a socket and answer with `value`. Closes `fd`, unless it raises.
+
+    The kernel judges netlink messages by who sends them (netlink(7)), and some options by who sets them: the supervisor
+    would make devices that the program may not make. Letting the kernel go on would be no better: the program could put
+    another socket over the descriptor, one that has left the namespace, and that one would never have been decided on.
+    So a child without capabilities does it, on the very socket that was looked at.
     """
     spaces = os.open(f"/proc/{box.ids(call).process}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     if not box.listener.stands(call):  # the number may be another's by now
@@ -78,25 +101,32 @@ def netlink_call(box: Box, call: Call, fd: int, act: Callable[[], object], value
         raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     def powerless() -> int:
-        try:
-            peers.powerless(spaces, act)
-        finally:
-            os.close(spaces)
+        peers.powerless(spaces, act)
         return value
 
-    own_call(box, call, fd, powerless)
+    own_call(box, call, fd, powerless, spent=lambda: os.close(spaces))
 
 
 def own_call(
-    box: Box, call: Call, fd: int, act: Callable[[], int], failed: Callable[[OSError], None] | None = None
+    box: Box,
+    call: Call,
+    fd: int,
+    act: Callable[[], int],
+    failed: Callable[[OSError], None] | None = None,
+    *,
+    waits: bool = True,
+    spent: Callable[[], object] = lambda: None,
 ) -> None:
-    """Make a call on a duplicate `fd` and answer with its outcome; what may wait does so in a thread. Closes `fd`.
+    """Make a call on a duplicate `fd` and answer with its outcome, in a thread unless it cannot wait. Closes `fd`.
 
-    `failed` is told an error before the program is.
+    The program shares the duplicate's O_NONBLOCK and can take it away at any time: that alone says nothing of waiting.
+    `failed` is told an error before the program is. `spent` is called when the call is over, also when no thread was to
+    be had for it: what it needed can then be closed.
     """
 
     def done(outcome: Any) -> None:
         os.close(fd)
+        spent()
         if isinstance(outcome, OSError):
             if failed is not None:
                 failed(outcome)
@@ -106,17 +136,19 @@ def own_call(
         else:
             box.listener.value(call, outcome)
 
-    if os.get_blocking(fd):
-        box.jobs.wait(act, done)
+    if waits:
+        pid = box.ids(call).process
+        once = bool(send_timeout(fd))  # sock_intr_errno() of <net/sock.h>
+        box.jobs.wait(lambda: box.waits.blocking(call, pid, act, once=once), done)
         return
     try:
         outcome: Any = act()
-    except OSError as error:
+    except Exception as error:
         outcome = error
     done(outcome)
 
 
-def _addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
+def addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
     """Do `act` with a duplicate of the socket, which it takes over unless it raises, and a copy of the address."""
     number_of, place, size = call.args[:3]
     address = address_at(box, call, place, size)
@@ -130,25 +162,25 @@ def _addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None
 
 
 def _connect(box: Box, call: Call, name: str) -> None:
-    _addressed(box, call, _connect_to)
+    addressed(box, call, _connect_to)
 
 
 def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
     family, kind = sort_of(fd)
-    if family in _INTERNET:
+    if family in INTERNET:
         box.network()
     if family == _UNIX and family_of(address) == _UNIX:
         _connect_local(box, call, fd, address)
-    elif family in _INTERNET and box.broker is not None:
+    elif family in INTERNET and box.broker is not None:
         _connect_out(box, call, fd, address, family, kind)
-    elif family in _INTERNET and family_of(address) in _INTERNET:
+    elif family in INTERNET and family_of(address) in INTERNET:
         endpoint(box, call, "net.connect", address)
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=kind == socket.SOCK_STREAM)
     elif family == _NETLINK:
-        netlink_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        powerless_call(box, call, fd, lambda: syscalls.connect(fd, address))
     elif family_of(address) == _UNSPEC:
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=False)
     else:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
@@ -163,13 +195,9 @@ def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
     pid = box.ids(call).process
 
     def act() -> int:
-        try:
-            return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
-        finally:
-            if found is not None:
-                found.close()
+        return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
 
-    own_call(box, call, fd, act)
+    own_call(box, call, fd, act, spent=lambda: found.close() if found is not None else None)
 
 
 def _connect_guard(box: Box, call: Call, fd: int) -> None:
@@ -195,29 +223,29 @@ def local(box: Box, call: Call, fd: int, op: str, address: bytes) -> tuple[bytes
     if not name:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     if name[:1] == b"\0":
-        _decide_abstract(box, call, fd, op, name)
+        decide_abstract(box, call, fd, op, name)
         return address, None
     found = box.tree.find(call.pid, name)
     try:
         if found.text != box.desk.channel:  # which the caller answers itself
-            _decide_local(box, call, op, found.text)
+            decide_local(box, call, op, found.text)
     except OSError:
         found.close()
         raise
     return struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d\0" % found.fd, found
 
 
-def _decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
+def decide_abstract(box: Box, call: Call, fd: int, op: str, name: bytes) -> None:
     """Abstract names are those of the socket's namespace (unix(7)): in the run's own there are only its processes."""
     text = os.fsdecode(name[1:])
-    if not box.netns or _is_outside(box, fd):
-        _decide_local(box, call, op, "\0" + text)
+    if not box.netns or is_outside(box, fd):
+        decide_local(box, call, op, "\0" + text)
     else:
         box.scribe.observe(box.ids(call).process, op, {"path": "@" + text})
         box.scribe.flush()
 
 
-def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
+def decide_local(box: Box, call: Call, op: str, path: str) -> None:
     pid = box.ids(call).process
     verdict = decider(op).decide(op, {"path": path}, pid, box.desk)
     if verdict.denial is not None:
@@ -231,11 +259,13 @@ def _decide_local(box: Box, call: Call, op: str, path: str) -> None:
 def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
     """Decide on an internet address that the broker has no part in. Raises `OSError`."""
     family = family_of(address)
-    if len(address) < _SIZES.get(family, 2):
+    if family not in INTERNET:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    if len(address) < _SIZES[family]:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = address[4:8] if family == socket.AF_INET else address[8:24]
     port = int.from_bytes(address[2:4], "big")
-    args = {"family": _INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
+    args = {"family": INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
     pid = box.ids(call).process
     verdict = decider(op).decide(op, args, pid, box.desk)
     if verdict.denial is not None:
@@ -261,16 +291,18 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         deny = box.scribe.deny if kind == socket.SOCK_STREAM else _once(box, said)
         if deny(pid, "net.connect", dict(answer.args), answer.denial) and answer.action == broker.DENY:
             raise refused()
+    if answer.action == broker.FAIL and answer.errno == errno.EALREADY and not nonblocking:
+        own_call(box, call, fd, lambda: _settled(fd))
+        return
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
     if answer.action == broker.CONTINUE:
         goes_on(box, pid, answer)
-        own_call(box, call, fd, lambda: syscalls.connect(fd, address))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=kind == socket.SOCK_STREAM)
         return
     if not box.scribe.consult(pid, "net.connect", answer.args):
         raise refused()
-    told = answer.denial is not None
-    box.broker.dial(answer, lambda answer: _dialled(box, call, pid, fd, answer, told))
+    _dial(box, call, pid, fd, answer)
 
 
 def goes_on(box: Box, pid: int, answer: Any) -> None:
@@ -284,15 +316,54 @@ def _once(box: Box, said: str) -> Callable[..., bool]:
     return lambda pid, op, args, denial: box.scribe.deny_once(pid, op, said, args, denial)
 
 
+def _dial(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
+    """Make a connection outside. One that is still under way when a blocking asker waits no more is its own all the
+    same, and it may wait for it by another connect(2), as it does without agentbox.
+    """
+    told = answer.denial is not None
+    limit = send_timeout(fd)
+    wait: Any = None
+
+    def then(answer: Any) -> None:
+        if wait is not None:
+            box.waits.end(wait)
+        _dialled(box, call, pid, fd, answer, told)
+
+    def stop() -> None:
+        number_of = errno.EINTR if limit and wait.number == RESTART else wait.number
+        box.jobs.post(lambda _: dial.give_up(number_of), None)
+
+    dial = box.broker.dial(answer, then)
+    if not dial.is_over and not answer.request.nonblocking:
+        wait = box.waits.add(call, pid, stop, limit)
+
+
+def _settled(fd: int) -> int:
+    """Wait for a connection that was begun before; raises what it has failed with."""
+    limit = send_timeout(fd)
+    if not syscalls.settled(fd, int(limit * 1000) or -1):
+        raise OSError(errno.EALREADY, os.strerror(errno.EALREADY))
+    one = twin(fd)
+    try:
+        number_of = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    finally:
+        one.close()
+    if number_of:
+        raise OSError(number_of, os.strerror(number_of))
+    return 0
+
+
 def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -> None:
     """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
-    os.close(fd)
-    tell_dialled(box, pid, answer, told)
+    if answer.socket is not None or answer.errno not in _INTERRUPTED:  # before anything was tried
+        tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
-        place = number(call.args[0])
-        box.listener.put(call, answer.socket.fileno(), place, box.askers.closes_on_exec(call.pid, place))
-        box.connected(answer)
+        if _replaced.put_over(box, call, fd, answer.socket.fileno()):
+            box.connected(answer)
+        else:
+            answer.errno = errno.EBADF
         answer.socket.close()
+    os.close(fd)
     if answer.errno:
         box.listener.fail(call, answer.errno)
     else:
@@ -308,102 +379,22 @@ def tell_dialled(box: Box, pid: int, answer: Any, told: bool) -> None:
     box.scribe.flush()
 
 
-def _bind(box: Box, call: Call, name: str) -> None:
-    _addressed(box, call, _bind_to)
+OF_HOST = "of a connection that was made outside"
+"""What a socket of the host's network is called in the record."""
 
 
-def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
-    """Takes `fd` over, unless it raises."""
+def is_of_host(box: Box, fd: int) -> bool:
+    """Whether an internet socket is of the machine's network: put in place of a program's own, or any of a run that has
+    no network namespace. Raises `OSError`.
+    """
     family, _ = sort_of(fd)
-    if family == _NETLINK:
-        netlink_call(box, call, fd, lambda: syscalls.bind(fd, address))
-        return
-    if family == _UNIX and family_of(address) == _UNIX:
-        if unix_name(address)[:1] not in (b"", b"\0"):
-            _bind_path(box, call, fd, address)
-            return
-        if unix_name(address):
-            _decide_abstract(box, call, fd, "net.bind", unix_name(address))
-    elif family in _INTERNET:
-        _refuse_outside(box, call, fd, "bind")
-        if family_of(address) == _UNSPEC:
-            address = struct.pack("=H", family) + address[2:]  # which the kernel takes for it (bind(2) of Linux)
-        endpoint(box, call, "net.bind", address)
-    own_call(box, call, fd, lambda: syscalls.bind(fd, address))
+    return family in INTERNET and (is_outside(box, fd) or box.broker is None)
 
 
-def _is_outside(box: Box, fd: int) -> bool:
+def is_outside(box: Box, fd: int) -> bool:
     """Whether a socket is of another network namespace than the run's empty one; never without such a one."""
     box.network()
     return box.broker is not None and not box.broker.is_inside(fd)
 
 
-def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
-    """A socket that was put in the place of a program's own is for what was decided when it was made, and for nothing
-    else: nobody may bind it or listen with it, which would be on the host. Raises `OSError`.
-    """
-    if not _is_outside(box, fd):
-        return
-    shown = f"{name} of a connection that was made outside"
-    box.scribe.deny_once(box.ids(call).process, "sys.call", shown, {"name": shown}, Denial("call", shown, NEVER))
-    box.scribe.flush()
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-
-def _bind_path(box: Box, call: Call, fd: int, address: bytes) -> None:
-    """A local socket's file. The name that the socket then has is the one given, so the kernel makes the call.
-
-    Between the decision and the kernel's own look the path may have become another: Landlock then holds that sockets
-    are
-    only made in write roots. Without Landlock the socket gets a name by which only this folder can be meant. The
-    descriptor may have become another as well, and nothing is gained by that: datagram sockets outside are bound
-    already, and with one for connections nobody can listen (`_listen`). Takes `fd` over, unless it raises.
-    """
-    found = box.tree.place(call.pid, unix_name(address))
-    try:
-        if found.fd >= 0:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        judged = box.judge.judge("write", found.text, box.ids(call).inner)
-        if isinstance(judged, Denial) and box.scribe.deny(
-            box.ids(call).process, "net.bind", {"path": found.text}, judged
-        ):
-            raise refused()
-        _decide_local(box, call, "net.bind", found.text)
-        if box.landlock:
-            box.listener.proceed(call)
-            os.close(fd)
-            return
-        target = struct.pack("=H", int(_UNIX)) + b"/proc/self/fd/%d/%s\0" % (found.folder, found.leaf)
-        previous = os.umask(box.askers.umask(call.pid))
-        try:
-            syscalls.bind(fd, target)
-        finally:
-            os.umask(previous)
-        box.listener.value(call, 0)
-        os.close(fd)
-    finally:
-        found.close()
-
-
-def _listen(box: Box, call: Call, name: str) -> None:
-    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address.
-
-    Of a local one the kernel notes who listens (unix(7)): a child does it in the program's name.
-    """
-    fd = box.duplicate(call, number(call.args[0]))
-    twin = socket.socket(fileno=fd)
-    try:
-        backlog = number(call.args[1])
-        if twin.family in _INTERNET:
-            _refuse_outside(box, call, fd, name)
-            if twin.getsockname()[1] == 0:
-                endpoint(box, call, "net.bind", struct.pack("=H", int(twin.family)) + bytes(26))
-            twin.listen(backlog)
-        else:
-            peers.act_as(box, box.ids(call).process, lambda: twin.listen(backlog))
-    finally:
-        twin.close()
-    box.listener.value(call, 0)
-
-
-CALLS: dict[str, Handler] = {"connect": _connect, "bind": _bind, "listen": _listen}
+CALLS: dict[str, Handler] = {"connect": _connect}

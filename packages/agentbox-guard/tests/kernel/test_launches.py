@@ -1,0 +1,152 @@
+"""Programs for SDK calls, and the starter that makes them: neither can be taken over or ended by the agent."""
+
+import _socket
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from bench import MACHINES, NO_NAMESPACES, Bench
+
+from agentbox.guard.family import parent_and_group
+from agentbox.guard.kernel.confine import Handover
+from agentbox.guard.kernel.launches import Launches, life
+from agentbox.guard.kernel.spawner import ENDED, Spawner
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
+
+
+@pytest.fixture
+def processes():
+    """Two processes that wait."""
+    made = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    yield [one.pid for one in made]
+    for one in made:
+        one.kill()
+        one.wait()
+
+
+def test_a_launch_is_one_exec_of_one_process_by_its_own_filter(processes):
+    """Neither another process, nor another filter, nor a second exec is what the supervisor has decided on."""
+    launches = Launches()
+    launches.add(7, processes[0])
+    assert not launches.take(8, processes[0]) and not launches.take(7, processes[1])
+    assert launches.take(7, processes[0]) and not launches.take(7, processes[0])
+
+
+def test_a_launch_ends_with_its_process(processes, monkeypatch):
+    """Another process by the same number, which has begun at another time, may not use it."""
+    launches = Launches()
+    launches.add(7, processes[0])
+    monkeypatch.setattr("agentbox.guard.kernel.launches.life", lambda pid: life(pid) + "0")
+    assert not launches.take(7, processes[0])
+
+
+def test_what_has_not_begun_is_held_and_what_has_is_not():
+    """The starter, who follows a program for it, and the program until its exec: two generations below the starter."""
+    code = """
+import os, time
+if os.fork() == 0:
+    if os.fork():
+        time.sleep(60)
+    print(os.getpid(), os.getppid(), flush=True)
+time.sleep(60)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, process_group=0)
+    try:
+        program, follower = map(int, starter.stdout.readline().split())
+        launches = Launches()
+        assert not launches.holds(program)
+        launches.starter = lambda: starter.pid
+        assert launches.holds(starter.pid) and launches.holds(follower) and launches.holds(program)
+        launches.add(7, program)
+        assert launches.holds(program)
+        assert launches.take(7, program)
+        assert not launches.holds(program) and launches.holds(follower) and not launches.holds(os.getpid())
+    finally:
+        os.killpg(starter.pid, 9)
+        starter.communicate()
+
+
+def test_a_starter_that_is_gone_is_said_so():
+    """Not "broken pipe", which is about something else."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    ours.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+    theirs.close()
+    spawner = Spawner(ours, Handover, lambda call: call())
+    with pytest.raises(ProcessLookupError, match=ENDED):
+        spawner.start("/bin/true", ["true"], {}, "/", [0, 1, 2], lambda pid, listener: None)
+    assert spawner.starter() == 0
+    spawner.close()
+
+
+KILLER = """
+    import json, os, signal, socket, sys, threading
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(os.environ["AGENTBOX_CHANNEL"])
+    one.sendall(b'{"t":"hello","v":1,"role":"sdk","runtime":"python","version":"3.11"}\\n')
+    lines = one.makefile("rb")
+    lines.readline()
+    def call(number):
+        args = {"argv": ["/bin/true"], "cwd": None, "input": None}
+        line = {"t": "call", "id": number, "op": "proc.run", "thread": 1, "args": args}
+        one.sendall((json.dumps(line) + "\\n").encode())
+        answer = json.loads(lines.readline())
+        return answer["value"]["status"] if answer["ok"] else answer["error"]
+    told = []
+    for number in range(8):
+        thread = threading.Thread(target=lambda: told.append(call(number)))
+        thread.start()
+        while thread.is_alive():
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    told.append(call(99))
+    print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize("lacking", MACHINES[:2])
+def test_killing_all_that_can_be_killed_spares_what_starts_programs(tmp_path, lacking):
+    """Before its exec a program has none of the run's layers, and the starter never: kill(-1) ends only what has
+    begun.
+    """
+    bench = Bench(tmp_path, KILLER, "exec: true\n")
+    told = bench.told(bench.boxed(without=lacking), lacking)
+    assert set(told[:-1]) <= {0, 137} and told[-1] == 0, told
+
+
+REACH = """
+    import errno, json, os, sys
+    print(os.getpid(), flush=True)
+    told = []
+    for pid in map(int, sys.stdin.readline().split()):
+        try:
+            os.kill(pid, 0)
+            told.append(0)
+        except OSError as error:
+            told.append(errno.errorcode[error.errno])
+    print(json.dumps(told))
+"""
+
+
+def test_the_supervisor_and_the_starter_are_nobodys_to_signal(tmp_path):
+    """Where the run sees all processes, by number as well; any other program of the user may."""
+    bench = Bench(tmp_path, REACH)
+    lacking = (NO_NAMESPACES,)
+    run = bench.start(bench.boxed(without=lacking), lacking, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    agent = int(run.stdout.readline())
+    starters = []
+    deadline = time.monotonic() + 20
+    while not starters and time.monotonic() < deadline:  # it gets the supervisor for its parent at once
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        starters = [pid for pid in pids if parent_and_group(pid)[0] == run.pid and pid != agent]
+    words = f"{run.pid} {starters[0]} {agent}"
+    assert run.communicate(words + "\n")[0] == '["EPERM", "EPERM", 0]\n'
+    with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as other:
+        bare = bench.run(bench.bare(), input=f"{one.pid} {other.pid} 0\n")
+        one.kill()
+        other.kill()
+    assert bare.stdout.endswith("[0, 0, 0]\n")

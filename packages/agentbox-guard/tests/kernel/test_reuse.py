@@ -1,0 +1,66 @@
+"""Numbers of processes that have ended and were given to others: nobody is taken for another, and nobody is ended."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from agentbox.guard.family import Family
+from agentbox.guard.kernel.announced import Announced
+from agentbox.guard.kernel.scribe import Scribe
+from agentbox.guard.kernel.traps import peers
+from agentbox.guard.session import Denial
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
+
+
+def test_a_peers_number_is_who_it_was_when_the_connection_was_made():
+    """A child's number stands for the asker, until it is a living process's; what the kernel does not tell is known."""
+    family = SimpleNamespace(has=lambda pid: pid in (500, 600))
+    askers = SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid - 490))
+    box = SimpleNamespace(peers={500: 3}, desk=SimpleNamespace(family=family), askers=askers, pidns=True)
+    assert peers._inner(box, 500, False) == peers._inner(box, 500, None) == 3
+    assert peers._inner(box, 500, True) == 10
+    assert peers._inner(box, 600, True) == peers._inner(box, 600, None) == 110
+    assert peers._inner(box, 600, False) == 0  # it has ended, and another one has its number
+    assert peers._inner(box, 700, True) == 0
+    box.pidns = False
+    assert peers._inner(box, 700, True) == 700
+
+
+def test_children_in_whose_name_nobody_asks_any_more_are_forgotten(monkeypatch):
+    """A run may make any number of connections."""
+    monkeypatch.setattr(peers, "_MOST_KNOWN", 3)
+    box = SimpleNamespace(peers={}, askers=SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid)))
+    for number in range(5):
+        peers.act_as(box, number, lambda: None)
+    assert list(box.peers.values()) == [2, 3, 4]
+
+
+def test_what_one_process_was_told_of_is_told_of_the_next_by_its_number():
+    """A denial is recorded once for each process, and not for a number."""
+    denied = []
+    session = SimpleNamespace(deny=lambda event, denial: denied.append(event.lane))
+    number = [0]
+    processes = SimpleNamespace(seen=lambda pid: SimpleNamespace(number=number[0]))
+    scribe = Scribe(session, processes, Announced(), {}, observing=False, reads=True, begin=lambda: None)
+    for _ in range(2):
+        for _ in range(2):
+            scribe.deny_once(9, "sys.call", "ptrace", {"name": "ptrace"}, Denial("call", "ptrace", "no"))
+        number[0] += 1
+    assert denied == ["0.0", "1.0"]
+
+
+def test_only_processes_of_the_run_are_ended_by_their_number():
+    """A program of an SDK call that has ended may have left its number to anybody."""
+    foreign = subprocess.Popen(["sleep", "60"])
+    own = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
+    try:
+        family = Family(own.pid)
+        family.end_tree(foreign.pid)
+        family.end_tree(own.pid)
+        assert own.wait() == -9 and foreign.poll() is None
+    finally:
+        foreign.kill()
+        foreign.wait()
