@@ -949,3 +949,62 @@ def test_a_replay_without_a_guard_compares_files(
     assert done.returncode == status and says in done.stderr, done.stderr
     assert "warning: no guard runs inside sh: each file that it reads or writes must be in the trace" in done.stderr
     assert not list((shop.folder / "out").iterdir())
+
+
+@needs_scratch
+def test_a_folder_that_was_there_is_there_in_the_replay(shop: Workshop) -> None:
+    """mkdir of a folder that holds what the agent then writes anew: it failed, and the agent resumes both times."""
+    shop.agent("""
+        try:
+            os.mkdir("out/d")
+        except FileExistsError:
+            print("there")
+        print("resume" if os.path.exists("out/d/f") else "fresh")
+        open("out/d/f", "w").write("x")
+        os.makedirs("out/new/e")
+        os.makedirs("out/new/e", exist_ok=True)
+    """)
+    (shop.folder / "out" / "d").mkdir(parents=True)
+    (shop.folder / "out" / "d" / "f").write_text("before")
+    recorded = shop.run("run", "--", sys.executable, "agent.py")
+    assert recorded.stdout == "there\nresume\n", recorded.stderr
+    replayed = shop.run("replay", "--", sys.executable, "agent.py")
+    assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+@needs_scratch
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_a_read_that_the_system_refuses_is_a_step_like_any(shop: Workshop, layers: str) -> None:
+    """An allowed file of a mode that keeps its reader out: the same entry with the layers and without, and replayed."""
+    if layers == "auto" and missing_layers():
+        pytest.skip(f"kernel layers: {missing_layers()}")
+    shop.agent("""
+        try:
+            print(open("in/a").read())
+        except PermissionError as error:
+            print(error.strerror)
+    """)
+    (shop.folder / "in" / "a").chmod(0)
+    words: tuple[str, ...] = ()
+    if os.getuid() == 0:  # whom no mode keeps out
+        for path in (shop.root, *shop.root.rglob("*")):
+            os.chown(path, 65534, 65534)
+        os.chown(shop.folder / "in" / "a", 0, 0)
+        os.chmod(shop.root.parent, 0o711)
+        words = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    command = [*words, sys.executable, "-m", "agentbox.cli"]
+
+    def agentbox(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *more, "--", sys.executable, "agent.py"], cwd=shop.folder, capture_output=True, text=True,
+            env={**os.environ, "TMPDIR": str(shop.tmp), "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+
+    if words and subprocess.run([*command, "--version"], cwd="/", capture_output=True).returncode:
+        pytest.skip("an ordinary user cannot read this environment")
+    recorded = agentbox("run", "--layers", layers)
+    assert recorded.stdout == "Permission denied\n", recorded.stderr
+    (entry,) = [json.loads(line) for line in (shop.folder / "trace.jsonl").read_text().splitlines() if "in/a" in line]
+    assert entry["args"] == {"path": str(shop.folder / "in" / "a"), "absent": True}
+    replayed = agentbox("replay")
+    assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr

@@ -25,6 +25,7 @@ PRIVATE = ("$TMPDIR", "$HOME")
 _VOLATILE = {
     "fs.read": ("sha256", "size", "absent"),  # verified by their own check, with its own cause
     "fs.write": ("absent", "size"),  # what was there before
+    "fs.mkdir": ("exists",),
     "proc.signal": ("target",),  # a process number
 }
 _PLACEHOLDER = "«redacted:"

@@ -94,7 +94,7 @@ def _mention(op: str, name: str, args: dict[str, Any]) -> str:
         return _ABSENT
     if op in ("fs.symlink", "fs.link") and name == "to":
         return _ABSENT  # both fail when the name is taken (symlink(2), link(2))
-    return _MADE if op == "fs.mkdir" else _OTHER
+    return _MADE if op == "fs.mkdir" and not args.get("exists") else _OTHER
 
 
 def _has(args: dict[str, Any], letter: str, flag: int) -> bool:

@@ -89,6 +89,17 @@ class Scribe:
         self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
         return True
 
+    def unread(self, pid: int, path: str) -> None:
+        """The system lets nobody of this user read a file: what a guard has announced of it is told as a guard tells it
+        that meets the same without kernel layers.
+        """
+        args = self.shown({"path": path})
+        told = self._announced.take_read(pid, args["path"])
+        if told is not None:
+            self._begin()
+            args["absent"] = True
+            self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
+
     def consult(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
         """Before something leaves the machine: whether the session lets it happen. A replay ends the run here."""
         self._begin()

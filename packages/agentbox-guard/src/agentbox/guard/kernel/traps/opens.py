@@ -289,7 +289,11 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
     if not digest and info.st_size > _HASH_HERE:
         _later(box, call, request, found, args)
         return
-    fd = _open_again(found.fd, request.flags)
+    try:
+        fd = _open_again(found.fd, request.flags)
+    except OSError:
+        box.scribe.unread(box.ids(call).process, found.text)
+        raise
     try:
         _describe(box, fd, request, args, info, lambda: True)
         box.scribe.observe(box.ids(call).process, "fs.read", args)

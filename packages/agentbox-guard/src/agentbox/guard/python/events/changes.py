@@ -5,6 +5,8 @@ Event names and arguments: CPython's audit events table (PEP 578), as measured o
 
 from __future__ import annotations
 
+from posix import lstat
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -41,6 +43,8 @@ def on_single(
     judge_file=judge_file,
     ancestors=frozenset(),
     refuse=refuse,
+    lstat=lstat,
+    OSError=OSError,
     int=int,
     issubclass=issubclass,
     type=type,
@@ -63,7 +67,14 @@ def on_single(
             return unclear(op, path)
         if target != named and type(judge_file("write", target, opening=False)) is not int:
             named = target
-    return check_file(op, "write", named, {"path": traced(named)}, opening=False)
+    args: dict[str, Any] = {"path": traced(named)}
+    if op == "fs.mkdir":
+        try:
+            lstat(named)
+            args["exists"] = True  # it will fail, and replay must not take the folder for one that the run made
+        except OSError:
+            pass
+    return check_file(op, "write", named, args, opening=False)
 
 
 def on_pair(

@@ -149,7 +149,8 @@ module.exports = function install(kit, binding) {
       if (target === null) return unclear(op, 'write', facts);
       if (target !== path && typeof decide.judge('write', target, true) === 'string') path = target;
     }
-    return check(op, 'write', path, member('path', decide.shown(path)), facts);
+    const exists = op === 'fs.mkdir' && !isAbsent(path) ? ',"exists":true' : ''; // it fails, and is no folder of this run's making
+    return check(op, 'write', path, `${member('path', decide.shown(path))}${exists}`, facts);
   }
 
   function protects(op, path, args, facts) {
