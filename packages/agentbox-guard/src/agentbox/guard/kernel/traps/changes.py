@@ -310,7 +310,12 @@ def _truncate(box: Box, call: Call, name: str) -> None:
         kind = errno.EISDIR if stat.S_ISDIR(os.fstat(found.fd).st_mode) else errno.EINVAL
         found.close()
         raise _error(kind)
-    _change(box, call, "fs.truncate", found, lambda path: os.truncate(path, length))
+
+    def act(path: bytes) -> None:
+        box.hashes.written(os.fstat(found.fd))
+        os.truncate(path, length)
+
+    _change(box, call, "fs.truncate", found, act)
 
 
 def _specs(box: Box, call: Call, address: int) -> bytes | None:

@@ -243,6 +243,7 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
     if not box.allowed(call, op, args, judged):
         raise refused()
     if op == "fs.write":
+        box.hashes.written(info)  # before O_TRUNC: what is about to be executed stays what was hashed
         box.scribe.flush()
     if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:
         _wait_for_pipe(box, call, request, found)
