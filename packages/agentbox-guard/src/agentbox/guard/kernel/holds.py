@@ -27,7 +27,8 @@ HOLDS: dict[str, dict[str, str]] = {
     "exec": {
         "guard": "every program that the interpreter starts, with its arguments",
         "landlock": "programs outside of the system's folders and of those that rules name",
-        "seccomp": "every program that is started, decided on the resolved file, its arguments and what injects code",
+        "seccomp": "every program that the agent starts, decided on the resolved file, its arguments and what injects code; "
+        "of what those start in turn, what the run may write, memory files and the loader",
         "seatbelt": "programs outside of the system's folders and of those that rules name",
     },
     "env": {
@@ -42,7 +43,8 @@ UNHELD: dict[str, str] = {
     "write": "the space that is used; what is written to an open standard output or error",
     "net": "what is said over an allowed connection, and what is told by asking for names below an allowed *.name",
     "exec": "what an allowed program does within the rules for files and network; "
-    "the arguments of what it starts in turn",
+    "which programs of the system it starts in turn (it is recorded and confined): a rule for `xargs`, `env`, `make`, "
+    "`find`, `git` or a shell lets the agent start any of them through it",
     "env": "variables that a program sets for those that it starts itself, but for what injects code",
 }
 """Rule kind to what no layer enforces."""
