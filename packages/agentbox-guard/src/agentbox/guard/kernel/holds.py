@@ -27,8 +27,8 @@ HOLDS: dict[str, dict[str, str]] = {
     "exec": {
         "guard": "every program that the interpreter starts, with its arguments",
         "landlock": "programs outside of the system's folders and of those that rules name",
-        "seccomp": "every program that the agent starts, decided on the resolved file, its arguments and what injects code; "
-        "of what those start in turn, what the run may write, memory files and the loader",
+        "seccomp": "every program that the agent starts, decided on the resolved file, its arguments and what injects "
+        "code; of what those start in turn, what the run may write, memory files and the loader",
         "seatbelt": "programs outside of the system's folders and of those that rules name",
     },
     "env": {
