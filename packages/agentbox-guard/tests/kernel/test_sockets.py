@@ -283,3 +283,41 @@ def test_abstract_names_are_those_of_the_sockets_own_namespace(scene):
         assert scene.run(ABSTRACT, scene.folder, boxed=True, stdin=given) == ["own", errno.EACCES]
         with pytest.raises(BlockingIOError):
             host.recv(9)
+
+
+ASKED_AT_ONCE = """
+import os, socket, struct
+server = socket.socket(socket.AF_UNIX)
+server.bind("s")
+server.listen(8)
+told = set()
+for _ in range(150):
+    child = os.fork()
+    if not child:
+        one = socket.socket(socket.AF_UNIX)
+        one.connect("s")
+        one.recv(1)
+        os._exit(0)
+    peer = server.accept()[0]
+    try:
+        pid, uid, gid = struct.unpack("=iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        told.add((pid == child, uid == os.getuid()))
+    except OSError as error:
+        told.add(error.strerror)
+    peer.close()
+    os.waitpid(child, 0)
+print(told)
+"""
+
+
+def test_who_connected_is_told_to_whoever_asks_at_once(tmp_path):
+    """A server that asks in the very moment of the connection: the process that asked for it, each time (tmux)."""
+    (tmp_path / "agentbox.policy").write_text("write: .\nread: ./program.py\nnet: unix:./s\n")
+    (tmp_path / "program.py").write_text(ASKED_AT_ONCE)
+    command = [sys.executable, "-I", "-S", str(tmp_path / "program.py")]
+    bare = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    (tmp_path / "s").unlink()
+    box = [sys.executable, "-m", "agentbox.cli", "run", "--", *command]
+    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert bare.stdout == "{(True, True)}\n", bare.stderr
+    assert done.stdout == bare.stdout, done.stderr

@@ -51,7 +51,10 @@ def _inner(box: Box, pid: int, lives: bool | None) -> int:
     if pid in box.peers and not lives:
         return box.peers[pid]
     if pid > 0 and lives is not False and box.desk.family.has(pid):
-        return box.askers.ids(pid).inner
+        try:
+            return box.askers.ids(pid).inner
+        except OSError:
+            pass  # it has ended since
     return 0 if box.pidns else pid
 
 
@@ -107,19 +110,37 @@ def enter(space: int, name: str, kind: int) -> None:
 
 
 def in_child(act: Callable[[], object], began: Callable[[int], object] | None = None) -> int:
-    """Make a call in a child of its own and wait for it; `began` takes the child's number. 0; raises `OSError`."""
-    child = os.fork()
+    """Make a call in a child of its own and wait for it; `began` takes the child's number before the call is made.
+
+    0; raises `OSError`.
+    """
+    ready, go = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(ready)
+        os.close(go)
+        raise
     if child == 0:
         code = errno.EIO
         try:
-            act()
-            code = 0
+            os.close(go)
+            if os.read(ready, 1):  # the other end may ask at once who it was
+                act()
+                code = 0
         except OSError as error:
             code = error.errno or errno.EIO
         finally:
             os._exit(code & 0xFF)
-    if began is not None:
-        began(child)
+    os.close(ready)
+    try:
+        if began is not None:
+            began(child)
+        os.write(go, b"\0")
+    except OSError:
+        pass  # the child is gone, which its status tells
+    finally:
+        os.close(go)
     interrupted: OSError | None = None
     try:
         status = syscalls.waitpid(child)
