@@ -62,7 +62,7 @@ class Box:
     """What traps work with. `broker` makes connections outside of an empty network namespace, None without one."""
 
     __slots__ = (
-        "adopt", "askers", "broker", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
+        "acting", "adopt", "askers", "broker", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
         "lineage",
         "listener",
         "memory",
@@ -121,6 +121,8 @@ class Box:
         """Processes, as the run counts them, in whose name a short-lived child has made a connection, by that child's
         number.
         """
+        self.acting: set[int] = set()
+        """Those children while they are there."""
 
     def ids(self, call: Call) -> Ids:
         """The ids of the asking thread, also when it has ended since they were asked for first. Raises `OSError`

@@ -47,8 +47,8 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
 
 def _inner(box: Box, pid: int, lives: bool | None) -> int:
     """The number, as the asker counts, of the process that the kernel noted as `pid`."""
-    # The number of a child of ours, which ended at once, may be another process's by now.
-    if pid in box.peers and not lives:
+    # The number of a child of ours, once it has ended, may be another process's by now.
+    if pid in box.peers and (not lives or pid in box.acting):
         return box.peers[pid]
     if pid > 0 and lives is not False and box.desk.family.has(pid):
         try:
@@ -77,12 +77,18 @@ def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     inner = box.askers.ids(pid).inner
 
     def note(child: int) -> None:
+        box.acting.add(child)
+        acting.append(child)
         box.peers.pop(child, None)
         box.peers[child] = inner
         if len(box.peers) > _MOST_KNOWN:
             del box.peers[next(iter(box.peers))]
 
-    return in_child(act, note)
+    acting: list[int] = []
+    try:
+        return in_child(act, note)
+    finally:
+        box.acting.difference_update(acting)
 
 
 def powerless(spaces: int, act: Callable[[], object]) -> int:
