@@ -1008,3 +1008,20 @@ def test_a_read_that_the_system_refuses_is_a_step_like_any(shop: Workshop, layer
     assert entry["args"] == {"path": str(shop.folder / "in" / "a"), "absent": True}
     replayed = agentbox("replay")
     assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+def test_a_server_of_the_agents_own_is_named_as_what_a_replay_lacks(shop: Workshop) -> None:
+    """It is allowed in the network of its run without a rule; a replay says so, and does not blame the policy."""
+    if missing_layers():
+        pytest.skip(f"kernel layers: {missing_layers()}")
+    code = """
+        import socket, threading
+        server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
+        print(socket.create_connection(server.getsockname()).recv(1))
+    """
+    shop.agent(code, policy="read: ./in\n")
+    assert shop.record() == "b''\n"
+    report = shop.diverges()
+    assert any("loopback of its own" in line for line in report), report
+    assert not any("policy that the trace was recorded with" in line for line in report)

@@ -6,6 +6,7 @@ It reads the recording and changes nothing; it is only used once the replay has 
 from __future__ import annotations
 
 from agentbox.replay.describe import StepView, describe, diff, nearest, target
+from agentbox.replay.identity import is_loopback
 from agentbox.replay.report import CAUSES, Divergence
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | N
     cause, detail, near = "no-such-step", "", []
     later = next(cursor.with_key(key), None)
     if awaited is not None and (awaited.op, target(awaited.op, awaited.args)) in denials:
-        cause, detail = _denied(awaited, denials)
+        cause, detail = _denied(recording, awaited, denials)
     elif later is not None:
         before = "other steps of its lane" if awaited is None else describe(awaited)
         cause, detail = "order", f"it was recorded as step {later + 1}, after {before}"
@@ -104,7 +105,7 @@ def leftover(recording: Recording, denials: Denials) -> Divergence | None:
     cause = "stopped-early"
     detail = f"the agent stopped early at step {step + 1} of {len(recording)}, with {missing} not done"
     if (view.op, target(view.op, view.args)) in denials:
-        cause, detail = _denied(view, denials)
+        cause, detail = _denied(recording, view, denials)
     elif lost := _removed(recording):
         detail += f"\n{lost}"
     return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view, first=_elsewhere(recording, cause))
@@ -145,7 +146,12 @@ def _at(recording: Recording, cause: str, expected: int | None, live: StepView) 
     return Divergence(cause, number, len(recording), recorded=recorded, now=live, at=live.site)
 
 
-def _denied(view: StepView, denials: Denials) -> tuple[str, str]:
+def _denied(recording: Recording, view: StepView, denials: Denials) -> tuple[str, str]:
+    if "netns" in (recording.header.get("layers") or ()) and view.op.startswith("net.") and is_loopback(view.args):
+        return (
+            "own-network",
+            "the recorded run had a loopback of its own, where it may listen and be reached without a rule",
+        )
     return "denied", f"the policy denies the recorded step now: {denials[view.op, target(view.op, view.args)]}"
 
 

@@ -26,6 +26,7 @@ CAUSES = {
     "stopped-early": "the agent ended before it had done every recorded step",
     "live-network": "replay never goes live, and this is a direct network access",
     "live-spawn": "replay never goes live, and this starts a program",
+    "own-network": "replay has no network, not even the run's own, in which this was done",
     "content": "what the agent wrote is not what it wrote when the trace was recorded",
     "exit-status": "every step is the same, but the agent's exit status is not",
 }
@@ -43,6 +44,7 @@ _FIXES = {
     "stopped-early": "look for the condition or the error that now ends the agent, or record again",
     "live-network": "use the SDK in the agent: box.get() and box.request() are recorded, and served in replay",
     "live-spawn": "use the SDK in the agent: box.run() is recorded, and served in replay",
+    "own-network": "leave servers of the agent's own out of what is replayed, or talk to them without a network",
     "content": "make what is written the same in every run (time, random numbers, order of sets), or record again",
     "exit-status": "look at how the agent computes its status, or record again",
 }
