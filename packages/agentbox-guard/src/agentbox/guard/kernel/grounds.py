@@ -9,7 +9,9 @@ import os
 
 from agentbox.guard import welcome
 from agentbox.guard.kernel import system
+from agentbox.guard.kernel.grown import grown_folders, identities
 from agentbox.guard.paths import existing
+from agentbox.guard.runtimes import python
 from agentbox.policy.address import is_special_address
 
 TYPE_CHECKING = False
@@ -32,7 +34,7 @@ class Grounds:
 
     def __init__(self, options: RunOptions, how: Launch, search: str, names: tuple[str, ...]) -> None:
         policy = options.policy
-        programs = [how.file, *([how.script] if how.script else [])]
+        programs = [how.file, *([how.script] if how.script else []), *python.environments(policy, search)]
         ruled = [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
         trees_of = {program: system.program_trees(program, search) for program in dict.fromkeys([*programs, *ruled])}
         installed: dict[str, None] = {}
@@ -41,6 +43,7 @@ class Grounds:
                 if not policy.is_writable(tree):
                     installed[tree] = None
         code = welcome.code_roots()
+        grown = grown_folders(policy, names)
         there = [path for path in (*system.SYSTEM_TREES, *_ALSO) if os.path.exists(path)]
         self._members: dict[str, Any] = {
             "code": code,
@@ -49,6 +52,8 @@ class Grounds:
             "system": [*dict.fromkeys([*there, *existing(there)]), *installed, *code],
             "scratch": options.scratch is not None,
             "contained": "seccomp" in names,
+            "grown": grown,
+            "there": identities(policy, grown),
             "loopback_ruled": loopback_ruled(policy),
             "layers": names,
             "programs": programs,
@@ -58,8 +63,8 @@ class Grounds:
 
     def widen(self, message: dict[str, Any]) -> None:
         """Add to the welcome's members: `system` (trees that programs need to start), `installed` (those among them
-        that may never be written), `code`, `loopback_ruled`, `layers`, `programs`, `search` and `trees`; `readable`
-        then holds `system` as well.
+        that may never be written), `code`, `loopback_ruled`, `layers`, `programs`, `search`, `trees`, `grown` and
+        `there` (kernel/grown.py); `readable` then holds `system` as well.
         """
         found = self._members
         readable = [*message["readable"], *found["system"]]

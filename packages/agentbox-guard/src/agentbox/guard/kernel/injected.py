@@ -65,8 +65,10 @@ class Injected:
 
         What the run itself was started with is no choice of the agent's.
         """
-        if self.any:
-            return ""
+        return "" if self.any else self.reason_under(environ, free=self._free)
+
+    def reason_under(self, environ: Iterable[bytes], *, free: bool) -> str:
+        """The same as if a rule named the program, without arguments if `free`."""
         for one in environ:
             name, equals, value = os.fsdecode(one).partition("=")
             if not equals or self._own.get(name) == value or _is_harmless(name, value, self._own.get(name)):
@@ -74,7 +76,7 @@ class Injected:
             why = never_passed(name)
             if self._always_forbids(why):
                 return REASON.format(name)
-            if not self._free and (why is not None or name in _HOMES):
+            if not free and (why is not None or name in _HOMES):
                 return REASON.format(name) + ARGUMENTS
         return ""
 

@@ -14,11 +14,12 @@ from sys import byteorder
 
 from agentbox.guard.kernel import ENFORCES, syscalls, system
 from agentbox.guard.kernel._attempt import tried
+from agentbox.guard.kernel.grown import grown_folders
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from agentbox.policy import Policy, Rule
@@ -84,11 +85,13 @@ class Plan:
             words.append(self.scoped)
         return b"".join(word.to_bytes(8, byteorder) for word in words)
 
-    def covers(self, access: str, path: str) -> bool:
-        """Whether Landlock lets the run `read`, `write` or `exec` the resolved `path`."""
+    def covers(self, access: str, path: str, stands: Callable[[str], bool] = lambda root: True) -> bool:
+        """Whether Landlock lets the run `read`, `write` or `exec` the resolved `path`. `stands` says whether what a
+        granted path names is still what it was when the plan was applied.
+        """
         needed = _NEEDED[access]
         for root, bits in self.paths:  # what is granted on the way to a file adds up
-            if needed & bits and _below(path, root):
+            if needed & bits and _below(path, root) and stands(root):
                 needed &= ~bits
         return not needed
 
@@ -145,8 +148,8 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
 
     `context` is the guard's welcome message (`readable`, `writable`, `sealed`) with these members where they are known:
     `layers`, the names of the live layers; `programs`, absolute files that are started by agentbox itself; `search`,
-    the run's PATH; `trees`, what `system.program_trees` has said of programs already; `executable`, further trees whose
-    programs may be started.
+    the run's PATH; `trees`, what `system.program_trees` has said of programs already; `grown`, what
+    `grown.grown_folders` has said.
     """
     layers = context.get("layers", ())
     search = context.get("search", policy.search)
@@ -164,8 +167,10 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
         outside = [tree for tree in trees if not policy.is_writable(tree)]
         _grant(granted, outside, READ | EXECUTE)
         _grant(granted, (os.path.realpath(program),), READ | EXECUTE)
-    _grant(granted, context.get("executable", ()), READ | EXECUTE)
-    _grant(granted, _executable_roots(policy), EXECUTE)
+    if any(rule.form["match"] == "any" for rule in policy.rules_of(("exec",))):
+        _grant(granted, ("/",), EXECUTE)  # of what the run may read besides
+    folders = context["grown"] if "grown" in context else grown_folders(policy, layers)
+    _grant(granted, folders, EXECUTE | READ_FILE)
     _grant(granted, context.get("writable", {}).values(), READ | WRITE | IOCTL_DEV)
     for rule in policy.rules_of(("read", "write")):
         _grant(granted, _roots(rule, layers), READ | WRITE | IOCTL_DEV if rule.key == "write" else READ)
@@ -250,24 +255,6 @@ def _matches(root: str, glob: str) -> list[str]:
 
 def _ruled_programs(policy: Policy) -> list[str]:
     return [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
-
-
-def _executable_roots(policy: Policy) -> list[str]:
-    """Where programs may be started that are not there yet, or are any: "/" for `exec: *`, of what the run may read
-    besides, and for a path in a write root the nearest folder that exists.
-    """
-    found = []
-    for rule in policy.rules_of(("exec",)):
-        form = rule.form
-        if form["match"] == "any":
-            return ["/"]
-        file = form["file"] or ""
-        if form["match"] == "path" and policy.is_writable(file):
-            folder = os.path.dirname(file)  # a program that is built again is another file
-            while not os.path.exists(folder):
-                folder = os.path.dirname(folder)
-            found.append(folder if policy.is_writable(folder) else file)
-    return found
 
 
 def _below(path: str, root: str) -> bool:

@@ -119,7 +119,7 @@ class Wall:
 
     def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
         """See `decisions._base.Wall`."""
-        from agentbox.guard.kernel.traps.execs import problem, unreached
+        from agentbox.guard.kernel.traps._starts import problem, unreached
 
         return problem(self.box, pid, file, argv) or unreached(self.box, [file], argv)
 

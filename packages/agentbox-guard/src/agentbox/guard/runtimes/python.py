@@ -16,6 +16,12 @@ from agentbox.guard.paths import MOST_LINKS
 from agentbox.guard.runtimes import _flags, _shebang
 from agentbox.guard.runtimes._base import Command, Launch
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentbox.policy import Policy
+
 SHIM = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "python", "shim")
 """The folder that goes first on PYTHONPATH; its sitecustomize arms the guard."""
 
@@ -98,6 +104,44 @@ def homes(file: str) -> list[str]:
         libraries = [path for lib in ("lib", "lib64") for path in _libraries(f"{prefix}/{lib}")]
         found.update(dict.fromkeys(libraries if prefix in _SHARED or not libraries else [prefix]))
     return list(found)
+
+
+def environments(policy: Policy, search: str) -> list[str]:
+    """The interpreters of virtual environments (PEP 405) that programs of a run may come to: where a rule, or a folder
+    of `search`, its PATH, leads to an interpreter that an `exec:` rule allows.
+    """
+    rules = [rule.form for rule in policy.rules_of(("exec",))]
+    if not rules:
+        return []
+    files = {form["file"] for form in rules}
+    is_any = any(form["match"] == "any" for form in rules)
+    written = (_spelled(policy, form["program"]) for form in rules if form["match"] == "path")
+    found = dict.fromkeys(file for file in written if _in_environment(os.path.dirname(file)) and is_python(file))
+    for file in _on_path(search):
+        if is_any or os.path.realpath(file) in files:
+            found[file] = None
+    return list(found)
+
+
+def _spelled(policy: Policy, program: str) -> str:
+    """The path that an `exec:` rule names, its links as written."""
+    home = program == "~" or program.startswith("~/")
+    return os.path.normpath(policy.home + program[1:] if home else os.path.join(policy.cwd, program))
+
+
+def _on_path(search: str) -> Iterator[str]:
+    """The interpreters of virtual environments on a PATH."""
+    for folder in search.split(":"):
+        if folder[:1] == "/" and _in_environment(folder):
+            try:
+                names = sorted(os.listdir(folder))
+            except OSError:
+                continue
+            yield from (f"{folder}/{name}" for name in names if _named_python(name))
+
+
+def _in_environment(folder: str) -> bool:
+    return any(os.path.exists(f"{place}/pyvenv.cfg") for place in (folder, os.path.dirname(folder)))
 
 
 def hops(file: str) -> list[str]:

@@ -10,15 +10,12 @@ import errno
 import os
 import stat
 
-from agentbox.guard.decisions import denial_of
-from agentbox.guard.decisions._base import rule_text
 from agentbox.guard.kernel.injected import Injected
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.proof import Content, Proof
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, refused
-from agentbox.guard.paths import within
+from agentbox.guard.kernel.traps._starts import injection, is_writable, problem, target, unreached, with_variables
 from agentbox.guard.session import Denial
-from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,19 +27,10 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.walk import Found
 
 NO_FILE = "it is no file that a rule could name (a memory file, a deleted one)"
-LOADER = "the loader starts any file as a program, past the rules: a rule must name this very file"
-UNREACHED = "Landlock holds the run to the folders that it was started with, and no read: or exec: rule led to this one"
-WRITABLE = "a program in a folder that the run may write needs an exec: rule that names it"
-_LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2.")
 _HASH_HERE = 1 << 20
 _LINE = 256  # BINPRM_BUF_SIZE, <linux/binfmts.h>
 _NOTHING = (0, 0)
 _MOST_SCRIPTS = 5  # exec_binprm() of fs/exec.c
-
-
-def is_loader(file: str) -> bool:
-    """True for the program loader of ld.so(8), by the names that C libraries give it."""
-    return os.path.basename(file).startswith(_LOADERS)
 
 
 class Request:
@@ -84,11 +72,18 @@ def _start(box: Box, call: Call, request: Request) -> None:
         info = os.fstat(found.fd)
         if stat.S_ISLNK(info.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o111:
-            raise refused()
+        _check(found.fd)
         _decide(box, call, found, request)
     finally:
         found.close()
+
+
+def _check(fd: int) -> None:
+    """Raise the `OSError` of execve(2) for what the kernel would not start, so that no start is recorded: another kind
+    of file, one without permission, one of a mount with noexec (access(2)).
+    """
+    if not stat.S_ISREG(os.fstat(fd).st_mode) or not os.access(b"/proc/self/fd/%d" % fd, os.X_OK):
+        raise refused()
 
 
 def _written(request: Request) -> bytes:
@@ -118,7 +113,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
         denial, injected = _judge(box, call, pid, found, request)
     if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
         raise refused()
-    content = Content(box.hashes, found.fd, _is_writable(box, found.text))
+    content = Content(box.hashes, found.fd, is_writable(box, found.text))
     fd, found.fd = found.fd, -1
 
     def done(outcome: Any) -> None:
@@ -161,20 +156,34 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
     """Why a process may not start what was found, or None; and how the variables of what it becomes are judged."""
     words = request.words
     if found.no_name or found.path[:1] != b"/":
-        return Denial("exec", _target(found.text, words), NO_FILE), None
+        return Denial("exec", target(found.text, words), NO_FILE), None
     named = found.text
     denial = problem(box, pid, named, words)
     if denial is not None:
         named = _named(box, call, found, request)
         if not named:
-            return denial, None
+            return _explained(box, call, denial, found, request), None
     interpreters = _interpreters(box, call, found.fd)
     denial = unreached(box, [found.text, *interpreters], words)
     if denial is not None or not box.lineage.is_agent(pid):
         return denial, None
     injected = Injected(box.desk.policy, named, words, box.desk.environ, interpreters)
-    reason = "" if injected.any else injected.reason(box.memory.words(call.pid, request.environ))
-    return (Denial("exec", _target(found.text, words), reason) if reason else None), injected
+    variables = [] if injected.any else box.memory.words(call.pid, request.environ)
+    return injection(box, named, words, injected, variables), injected
+
+
+def _explained(box: Box, call: Call, denial: Denial, found: Found, request: Request) -> Denial:
+    """A refusal by the rules, its suggestion fit for the variables of this start where those are judged."""
+    if not denial.fix or not box.lineage.is_agent(box.ids(call).process):
+        return denial
+    try:
+        interpreters = _interpreters(box, call, found.fd)
+    except OSError:
+        return denial  # it could not start anyway
+    words = request.words
+    injected = Injected(box.desk.policy, found.text, words, box.desk.environ, interpreters)
+    variables = box.memory.words(call.pid, request.environ)
+    return with_variables(box, denial, found.text, words, injected, variables)
 
 
 def _named(box: Box, call: Call, found: Found, request: Request) -> str:
@@ -191,10 +200,6 @@ def _named(box: Box, call: Call, found: Found, request: Request) -> str:
     decision = policy.decide("exec", written, request.words)
     named = decision.rule is not None and decision.allowed and decision.rule.form["match"] == "path"
     return written if named and policy.is_writable(written) and policy.is_writable(found.text) else ""
-
-
-def _is_writable(box: Box, file: str) -> bool:
-    return box.desk.policy.is_writable(file) or within(file, list(box.desk.private.values()))
 
 
 def open_parent(pid: int) -> int:
@@ -241,27 +246,31 @@ def first_line(fd: int) -> bytes:
 
 def _interpreter(box: Box, call: Call, line: bytes) -> tuple[int, int]:
     """The file that a script's first line leads to, over at most `_MOST_SCRIPTS` scripts; `_NOTHING` when there is
-    none, so that the exec must fail.
+    none any more, so that the exec must fail.
     """
-    return [file for _, file in _way(box, call, line)][-1]
+    try:
+        return [file for _, file in _way(box, call, line)][-1]
+    except OSError:
+        return _NOTHING
 
 
 def _interpreters(box: Box, call: Call, fd: int) -> list[str]:
     """The files that the kernel opens besides the script that `fd` is of; none for another program."""
-    return [text for text, _ in _way(box, call, first_line(fd)) if text]
+    return [text for text, _ in _way(box, call, first_line(fd))]
 
 
 def _way(box: Box, call: Call, line: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Path and file of each interpreter, and the file again where it is the last one; `_NOTHING` while it is not."""
-    for _ in range(_MOST_SCRIPTS):
+    """Path and file of each interpreter, and the file again where it is the last one; `_NOTHING` while it is not.
+
+    Raises the `OSError` of execve(2) where the way leads to nothing that the kernel would start.
+    """
+    for _ in range(_MOST_SCRIPTS if line else 0):
         words = line[2:].split(None, 1)
         if not words:
-            break
+            raise OSError(errno.ENOEXEC, os.strerror(errno.ENOEXEC))
+        found = box.tree.find(call.pid, words[0].partition(b"\0")[0])
         try:
-            found = box.tree.find(call.pid, words[0].partition(b"\0")[0])
-        except OSError:
-            break
-        try:
+            _check(found.fd)
             line = first_line(found.fd)
             info = os.fstat(found.fd)
             yield found.text, _NOTHING if line else (info.st_dev, info.st_ino)
@@ -269,41 +278,8 @@ def _way(box: Box, call: Call, line: bytes) -> Iterator[tuple[str, tuple[int, in
             found.close()
         if not line:
             return
-    yield "", _NOTHING
-
-
-def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
-    """Why a process may not start the resolved `file` with these arguments, or None."""
-    target = _target(file, argv)
-    policy = box.desk.policy
-    if within(file, box.desk.hidden):
-        return Denial("exec", target, "it is agentbox's own record of this run")
-    decision = policy.decide("exec", file, argv)
-    if decision.allowed:
-        if is_loader(file) and decision.rule is not None and decision.rule.form["match"] == "any":
-            return Denial("exec", target, LOADER, rule=rule_text(decision))
-        return None
-    if box.lineage.is_agent(pid):
-        return denial_of(decision, "exec")
-    if is_loader(file):
-        return Denial("exec", target, LOADER, fix=decision.fix)
-    if _is_writable(box, file):
-        return Denial("exec", target, WRITABLE, fix=decision.fix)
-    return None
-
-
-def unreached(box: Box, files: list[str], argv: list[str]) -> Denial | None:
-    """Why the kernel would not start a program that the rules allow, of which it opens these `files`, or None."""
-    for file in files:
-        if not box.reaches(file):
-            line = path_fix("read", file, box.desk.cwd)
-            fix = f"exec{line[len('read') :]}" if line else None
-            return Denial("exec", _target(files[0], argv), UNREACHED, fix=fix)
-    return None
-
-
-def _target(file: str, argv: list[str]) -> str:
-    return " ".join([file, *argv[1:]])[:400]
+    if line:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 CALLS: dict[str, Handler] = {"execve": _execve, "execveat": _execveat}
