@@ -64,6 +64,15 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("deny", "proc.signal", {"target": 1, "signal": 15}, "signal 15 to process 1  denied: so"),
         ("observe", "proc.signal", {"target": -7, "signal": 2}, "signal 2 to process group 7"),
         ("observe", "proc.signal", {"target": 0, "signal": 2}, "signal 2 to its process group"),
+        ("meta", "fs.state", {"path": "out/x", "sha256": "ab" * 32}, "out/x  = sha256 abababababab…"),
+        ("meta", "fs.state", {"path": "out/x", "sha256": "absent"}, "out/x  = absent"),
+        ("meta", "fs.state", {"path": "out/x", "sha256": "unreadable (so)"}, "out/x  = unreadable (so)"),
+        (
+            "meta",
+            "fs.state",
+            {"path": "", "sha256": "", "cut": True, "most": 7},
+            "more than 7 files were written, the others are not listed",
+        ),
         ("effect", "hook.checkpoint", {"tool": "snapback"}, "snapback"),
         ("effect", "future.op", {"name": "x", "more": 1}, "name x, more 1"),
         ("effect", "clock.now", {}, "clock.now"),
@@ -78,9 +87,42 @@ def test_a_row_is_words(
     writer.append(kind, op, args=args, extra={"reason": "so", "enforced": True} if kind == "deny" else None)
     writer.close()
     assert main(["show", "--kind", kind]) == 0
-    shown = lines(capsys)[0]
+    shown = lines(capsys)[-1]
     assert shown.endswith((f"  {row}", f"  {kind:<7}  {row}")), shown
     assert "{" not in shown
+
+
+@pytest.mark.parametrize(("number", "name"), [(15, " (SIGTERM)"), (50, " (signal 50)"), (0, "")])
+def test_the_end_names_the_signal(folder: Path, capsys: pytest.CaptureFixture[str], number: int, name: str) -> None:
+    """A status above 128 is a signal's only where one ended the agent."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"], "cwd": str(folder)})
+    writer.seal(143, duration=1.0, signal=number)
+    assert main(["show"]) == 0
+    assert lines(capsys)[-1].endswith(f"  exit status 143{name}, 1.000 s")
+
+
+@pytest.mark.parametrize(
+    ("live", "platform", "row"),
+    [
+        (["guard"], "Linux 6.6 x86_64", "x y, layers: guard (without netns, landlock, seccomp)"),
+        (["landlock", "seccomp"], "Linux 6.6 x86_64", "x y, layers: landlock, seccomp (without netns)"),
+        (["guard", "netns", "landlock", "seccomp"], "Linux 6.6 x86_64", "x y"),
+        (["outer run"], "Linux 6.6 x86_64", "x y"),
+        (["guard"], "Darwin 24 arm64", "x y"),
+        ("nonsense", "Linux 6.6 x86_64", "x y"),
+    ],
+)
+def test_the_start_names_layers_that_were_not_live(
+    folder: Path, capsys: pytest.CaptureFixture[str], live: object, platform: str, row: str
+) -> None:
+    """Where the platform has more than a run had, its first row says so."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    args = {"argv": ["x", "y"], "cwd": str(folder), "layers": live, "platform": platform}
+    writer.append("meta", "run.start", args=args)
+    writer.close()
+    assert main(["show"]) == 0
+    assert lines(capsys)[0].endswith(f"  run.start        {row}")
 
 
 def test_a_row_says_when_what_and_how_it_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,3 +140,22 @@ def test_any_words_are_sorted_or_refused(argv: list[str]) -> None:
             parser(*argv)
         except CliError as error:
             assert str(error)
+
+
+def test_a_list_of_choices_is_checked_one_by_one() -> None:
+    """The wrong one is named as for any other option."""
+    options = (Option("--without", metavar="NAMES", choices=("netns", "landlock"), several=True, help="x"),)
+    assert parse("run", ["--without", "netns,landlock"], options, (), takes_command=False).text("without")
+    with pytest.raises(UsageError) as caught:
+        parse("run", ["--without=netns,landlok"], options, (), takes_command=False)
+    assert str(caught.value) == "run: option --without got 'landlok', expected netns or landlock"
+    assert caught.value.hint == "did you mean landlock?"
+
+
+def test_the_layers_of_the_option_are_those_that_there_are() -> None:
+    """`--allow-degraded` names every kernel layer."""
+    from agentbox.cli.commands.run import COMMAND
+    from agentbox.guard.kernel import LAYERS
+
+    option = next(option for option in COMMAND.options if option.name == "allow_degraded")
+    assert option.choices == tuple(LAYERS)

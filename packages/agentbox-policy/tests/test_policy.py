@@ -54,6 +54,11 @@ def fault(text: str) -> PolicyError:
             "remove the rule; set it for the one program that needs it, outside of the sandbox",
         ),
         (
+            "allow: ./a b, net: a.example",
+            "agentbox.policy:1: got ./a b after allow:, expected read, write, net, exec or env in front of it",
+            "did you mean `allow: read ./a b`?",
+        ),
+        (
             "read: ./a, write ./b",
             "agentbox.policy:1: got write ./b as a path of read:",
             "did you mean `write: ./b`? Put a path of that name in double quotes",
@@ -215,6 +220,21 @@ def test_rules_that_name_nothing(tmp_path):
         "agentbox.policy:1: read: ./nowhere/**/*.py: nothing is there",
         "agentbox.policy:3: exec: gti status: no such program in PATH outside of the write roots",
         "agentbox.policy:3: exec: ./tool: nothing is there",
+    ]
+
+
+def test_exec_rules_that_can_match_nothing(tmp_path):
+    """A folder, and what only a shell would understand, are told; words in double quotes are meant as they are."""
+    (tmp_path / "bin").mkdir()
+    text = 'exec: ./bin, sh -c | cat, sh a && b, sh > out, sh ; b, sh "|", sh --if=a>b\n'
+    policy = parse(text, name="agentbox.policy", cwd=str(tmp_path), search="/usr/bin:/bin")
+    shell = "no shell reads it, so it means a program that is given {} as an argument"
+    assert [(str(rule), reason) for rule, reason in policy.absent()] == [
+        ("exec: ./bin", "it is a folder, and a rule names one program; `exec: *` allows all"),
+        ("exec: sh -c | cat", shell.format("|")),
+        ("exec: sh a && b", shell.format("&&")),
+        ("exec: sh > out", shell.format(">")),
+        ("exec: sh ; b", shell.format(";")),
     ]
 
 

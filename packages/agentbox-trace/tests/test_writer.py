@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -312,3 +313,28 @@ def test_a_name_that_was_taken_away_is_noticed_at_the_seal(writer: TraceWriter, 
 def _other(path: str) -> str:
     Path(path + ".other").write_text("{}")
     return path + ".other"
+
+
+def test_a_trace_that_cannot_be_made_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name helps; where a file of somebody else is in the way, it is named."""
+    with pytest.raises(TraceError) as caught:
+        TraceWriter.create(tmp_path / "none" / "run.jsonl")
+    assert caught.value.hint == "name another trace: -t FILE"
+    path = tmp_path / "run.jsonl"
+    path.touch()
+
+    def refuse(*args: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    for make in (rotate, TraceWriter.create):
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid)
+        with pytest.raises(TraceError, match="permission denied") as caught:
+            make(path)
+        assert caught.value.hint == "name another trace: -t FILE"
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+        with pytest.raises(TraceError, match="permission denied") as caught:
+            make(path)
+        assert caught.value.hint == (
+            f"{path} belongs to another user and is in the way; have it removed or name another trace: -t FILE"
+        )

@@ -154,3 +154,11 @@ def test_a_checkpoint_is_taken_once_before_the_first_change(sandbox):
     calls = (sandbox.folder.parent / "calls").read_text()
     assert calls.count("snap") == 1 and "\ny" not in calls
     assert done.said("checkpoint s1 taken before first mutation")
+
+
+def test_layers_that_are_not_live_are_named(sandbox):
+    """At the end of a run with less than the platform has, and of no other."""
+    line = "agentbox: layers: guard (without netns, landlock, seccomp)"
+    degraded = sandbox.python("pass", layers="guard")
+    assert (line in degraded.err.splitlines()) is (sys.platform == "linux")
+    assert not sandbox.python("pass", layers="auto").said("layers: ")

@@ -13,18 +13,28 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """One option: its `flags` (`-p`, `--policy`), `metavar` of its value (none: a switch), default, choices, help."""
+    """One option: its `flags` (`-p`, `--policy`), `metavar` of its value (none: a switch), default, choices, help.
 
-    __slots__ = ("choices", "default", "flags", "help", "metavar", "name")
+    `several`: the value may name several of the choices, separated by commas.
+    """
+
+    __slots__ = ("choices", "default", "flags", "help", "metavar", "name", "several")
 
     def __init__(
-        self, *flags: str, help: str, metavar: str = "", default: str = "", choices: tuple[str, ...] = ()
+        self,
+        *flags: str,
+        help: str,
+        metavar: str = "",
+        default: str = "",
+        choices: tuple[str, ...] = (),
+        several: bool = False,
     ) -> None:
         self.flags = flags
         self.name = flags[-1].lstrip("-").replace("-", "_")
         self.metavar = metavar
         self.default = default
         self.choices = choices
+        self.several = several
         self.help = help
 
 
@@ -132,10 +142,11 @@ def _value(command: str, flag: str, option: Option, value: str | None, rest: lis
         raise UsageError(f"{command}: option {flag} got an empty value", f"write it as {flag} {option.metavar}")
     if option.metavar == "FILE":
         _check_file(command, f"option {flag}", value)
-    if option.choices and value not in option.choices:
-        expected = ", ".join(option.choices[:-1]) + " or " + option.choices[-1]
-        text = f"{command}: option {flag} got {value!r}, expected {expected}"
-        raise UsageError(text, suggest(value, option.choices, ""))
+    for one in value.split(",") if option.several else [value]:
+        if option.choices and one not in option.choices:
+            expected = ", ".join(option.choices[:-1]) + " or " + option.choices[-1]
+            text = f"{command}: option {flag} got {one!r}, expected {expected}"
+            raise UsageError(text, suggest(one, option.choices, ""))
     return value
 
 

@@ -6,6 +6,7 @@ Never trusts what an entry holds: types are checked before use, and every text t
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from agentbox.cli import output
@@ -154,18 +155,51 @@ def _begin(op: str, args: dict[str, Any]) -> str:
     return f"{args['op']} {_target(args['op'], args['args'])}".rstrip()
 
 
+def _start(op: str, args: dict[str, Any]) -> str:
+    """The command, and the layers where not all of them were live."""
+    from agentbox.guard.report import layers
+
+    command = _target(op, args)
+    live, platform = args.get("layers"), args.get("platform")
+    if not isinstance(live, list) or not str(platform).startswith("Linux "):
+        return command
+    missing = layers([str(name) for name in live])
+    return f"{command}, {missing}" if missing else command
+
+
 def _end(op: str, args: dict[str, Any]) -> str:
     failure = f", {args['failure']}" if args.get("failure") else ""
-    return f"exit status {args['status']}, {args['duration']:.3f} s{failure}"
+    return f"exit status {args['status']}{_ended_by(args.get('signal'))}, {args['duration']:.3f} s{failure}"
 
 
+def _ended_by(number: Any) -> str:
+    if not isinstance(number, int) or not number:
+        return ""
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal, or one of another system
+        return f" (signal {number})"
+
+
+def _state(op: str, args: dict[str, Any]) -> str:
+    """What a file holds at the end: the beginning of its hash, or the words that stand for it."""
+    if args.get("cut"):
+        return f"more than {args['most']} files were written, the others are not listed"
+    held = str(args["sha256"])
+    return f"{args['path']}  = {f'sha256 {held[:_SHORT]}…' if len(held) == 64 else held}"
+
+
+_SHORT = 12
+"""Digits of a hash that tell files apart in a table; the trace has all of them."""
 _NAMES = frozenset(("url", "argv", "path", "host", "address"))
 """Members that say alone what an operation is about."""
 _ABOUT = {
     "process.start": _process,
     "effect.begin": _begin,
     "proc.exec": _exec,
+    "run.start": _start,
     "run.end": _end,
+    "fs.state": _state,
     "code.load": _load,
     "proc.signal": _signal,
     "hook.checkpoint": _checkpoint,

@@ -32,6 +32,11 @@ class Gate:
         self._blocked = 0
         self._waiting: list[tuple[Callable[[], None], Callable[[str], None]]] = []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether whatever comes may happen at once."""
+        return self._checkpoint is None
+
     def before(self, event: Event, go: Callable[[], None], stop: Callable[[str], None]) -> None:
         """Call `go` when there is a snapshot, `stop` with a text when none can be taken; `event` is what asks for it
         first.

@@ -25,7 +25,7 @@ def notes(run: Run) -> Iterator[str]:
             f"PYTHONPATH is not passed on, so modules in {environ['PYTHONPATH']} are not found: install the package"
             " (pip install -e .) with a read: rule for its folder, or start the agent from that folder"
         )
-    if options.checkpoint:
+    if options.checkpoint and run.how.arms:  # any other command is not started then, and that is said
         from agentbox.guard.checkpoint import INSTALL, find_snapback
 
         if find_snapback(environ) is None:

@@ -50,6 +50,7 @@ class RecordSession:
         "_denials",
         "_guard_only",
         "_hidden",
+        "_layers",
         "_native",
         "_next_sync",
         "_options",
@@ -71,12 +72,15 @@ class RecordSession:
         self._denials = report.Denials()
         self._native: dict[str, None] = {}
         self._guard_only = False
+        self._layers = ""
         self._next_sync = time.monotonic() + _SYNC_EVERY
         if self.mode == "observe":
             options.say(report.OBSERVING)
 
     def start(self, header: dict[str, Any]) -> None:
         self._guard_only = header.get("layers") == ["guard"]
+        if header.get("platform", "").startswith("Linux ") and self.mode == "record":
+            self._layers = report.layers(header["layers"])
         self._writer.append("meta", "run.start", args=header, src="supervisor")
 
     def process(self, event: Event) -> None:
@@ -140,6 +144,8 @@ class RecordSession:
             note(report.native(self._native))
         if self.mode == "observe":
             self._options.say(report.OBSERVED)
+        if self._layers:
+            note(self._layers)
         note(f"head {self._writer.head}")
         if moved is not None:
             raise moved

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agentbox.guard.session import Denial
 
@@ -63,6 +63,16 @@ def native(names: Iterable[str]) -> str:
     more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
     listed = ", ".join(shown(name) for name in known[:MOST_SHOWN])
     return f"note: native code was loaded, whose own input and output no guard sees: {listed}{more}"
+
+
+def layers(live: Sequence[str]) -> str:
+    """Which layers of Linux a run had, and which not, without prefix; "" when it had all, or another run holds it."""
+    from agentbox.guard.kernel import LAYERS
+
+    missing = [name for name in LAYERS if name not in live]
+    if not missing or not set(live) <= {"guard", *LAYERS}:
+        return ""
+    return f"layers: {', '.join(live) or 'none'} (without {', '.join(missing)})"
 
 
 def summary(counts: Mapping[str, int], trace: str) -> str:

@@ -236,6 +236,8 @@ class Service:
         if self._announced is not None:
             self._processes.gone = self._announced.forget
         self._gate = Gate(checkpoint, run.session, self._jobs)
+        self._starts_held = checkpoint is not None and not run.how.arms
+        """Whether the command has to wait for a snapshot: it may change anything, and no guard tells."""
         self._dispatcher = Dispatcher(
             run.session,
             desk,
@@ -253,7 +255,7 @@ class Service:
 
     def _start_record(self) -> None:
         self._run.session.start(header(self._run))
-        if self._command is not None:
+        if self._command is not None and not self._starts_held:
             self._command.begin(self._started)
 
     def _started(self, args: dict[str, Any]) -> None:
@@ -289,10 +291,13 @@ class Service:
             self._processes,
             self._announced,
             self._jobs,
+            self._gate,
             self._message,
             self._dispatcher.begin,
         )
         self._confined.start(self.loop, self._child.pid)
+        if self._starts_held:
+            self._snapshot_first(name)
         confinement.hand_over.release()
         told: list[bytes] = []
         self.loop.register(report, lambda: told.append(os.read(report, 4096)))
@@ -303,6 +308,25 @@ class Service:
         launch.judge(self._child, b"".join(told), name)
         if not self._confined.has_started:
             self._check_ended(name)
+
+    def _snapshot_first(self, name: str) -> None:
+        """Have the snapshot taken while the child waits. Raises `CheckpointError`, or `EndRun` when a signal comes."""
+        from agentbox.guard.checkpoint import CheckpointError
+
+        self._dispatcher.begin()
+        lane = f"{self._processes.seen(self._agent).number}.0"
+        outcome: list[str] = []
+        event = Event("proc.exec", {}, lane=lane, pid=self._agent, src="supervisor")
+        self._gate.before(event, lambda: outcome.append(""), outcome.append)
+        while not outcome:
+            self.loop.turn(_TICK)
+            if ending := sorted(_signal.sigpending() & set(_ENDING)):
+                raise EndRun(128 + ending[0], f"{name}: was not started: a signal came before its checkpoint was taken")
+        if outcome[0]:
+            raise CheckpointError(f"{name}: was not started: {outcome[0]}")
+        self._starts_held = False
+        if self._command is not None:
+            self._command.begin(self._started)
 
     def _check_ended(self, name: str) -> None:
         """The child has ended before the command's exec: raise `GuardFailed`, unless the user has ended it."""

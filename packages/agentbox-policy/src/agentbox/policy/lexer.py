@@ -9,6 +9,7 @@ from __future__ import annotations
 from agentbox.policy.errors import PolicyError
 
 BLANKS = " \t"
+PATH_STARTS = ("./", "../", "/", "~/")
 HIDDEN = "\u200b\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 """Characters that make a line read otherwise than it is (Unicode UAX 9 controls, zero width space, misplaced BOM)."""
 

@@ -164,11 +164,12 @@ class Policy:
         return Decision(False, key, kind.show(target), rule=near, reason=reason, fix=fix, policy_name=self.name)
 
     def absent(self) -> tuple[tuple[Rule, str], ...]:
-        """The rules that name nothing that exists now, each with a clause that says so: most often a typo.
+        """The rules that name nothing that exists now, or no program, each with a clause that says so: most often a
+        mistake.
 
         What a write rule covers may come into being in the run, and is left out.
         """
-        found = ((rule, KINDS[rule.key].absent(self, rule.form)) for rule in self.rules)
+        found = ((rule, KINDS[rule.key].absent(self, rule)) for rule in self.rules)
         return tuple((rule, reason) for rule, reason in found if reason)
 
     def is_writable(self, path: str) -> bool:

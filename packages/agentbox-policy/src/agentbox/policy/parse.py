@@ -9,15 +9,13 @@ import os
 
 from agentbox.policy.errors import PolicyError
 from agentbox.policy.forms.path import path_decide
-from agentbox.policy.lexer import BLANKS, Value, check_characters, split_items
+from agentbox.policy.lexer import BLANKS, PATH_STARTS, Value, check_characters, split_items
 from agentbox.policy.model import Policy, Rule, compiled_paths
 from agentbox.policy.rules import ALIAS, KINDS
 from agentbox.policy.rules._base import Scope
 
 LARGEST = 1 << 20
 """Bytes in a policy file; more is not a policy."""
-
-PATH_STARTS = ("./", "../", "/", "~/")
 
 EMPTY_HINT = "write one rule a line, such as `read: ./data`, or start from `agentbox init`"
 

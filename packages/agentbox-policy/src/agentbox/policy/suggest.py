@@ -6,7 +6,7 @@ Never changes what a policy means: a suggestion is text.
 from __future__ import annotations
 
 from agentbox.policy.errors import PolicyError
-from agentbox.policy.lexer import BLANKS
+from agentbox.policy.lexer import BLANKS, PATH_STARTS
 from agentbox.policy.rules import ALIAS, KINDS
 
 TYPE_CHECKING = False
@@ -101,7 +101,7 @@ def missed_key(item: str, current: str, alias: bool) -> PolicyError | None:
         return PolicyError(f"got {ALIAS}: without a rule", code="empty-value", hint=hint)
     word, _, rest = item.partition(" ")
     if not current:
-        return unknown_key(word.removesuffix(":"))
+        return keyless_path(item) if word.startswith(PATH_STARTS) else unknown_key(word.removesuffix(":"))
     meant = word if word in KINDS else ""
     if not meant and alias and word.isalpha():
         meant = next((key for key in KINDS if distance(word.lower()[:40], key) <= 1), "")
@@ -111,6 +111,15 @@ def missed_key(item: str, current: str, alias: bool) -> PolicyError | None:
     return PolicyError(f"got {item} as a path of {current}:", code="syntax", hint=hint)
 
 
+def keyless_path(item: str) -> PolicyError:
+    """What to say of a path after `allow:` that does not say what may be done with it."""
+    return PolicyError(
+        f"got {item[:80]} after {ALIAS}:, expected {', '.join([*KINDS][:-1])} or {[*KINDS][-1]} in front of it",
+        code="unknown-key",
+        hint=f"did you mean `{ALIAS}: read {item}`?",
+    )
+
+
 def two_rules(value: Value, key: str) -> PolicyError:
     """What to say of a value of `key:` that reads as several rules without a comma between them."""
     items: list[list[str]] = [[]]
@@ -118,7 +127,7 @@ def two_rules(value: Value, key: str) -> PolicyError:
         if word in KINDS and key != "exec" and items[-1]:
             word += ":"
         named = word.partition(":")[0] in KINDS and ":" in word
-        is_path = key != "exec" and word.startswith(("./", "../", "/", "~/"))
+        is_path = key != "exec" and word.startswith(PATH_STARTS)
         if items[-1] and (named or (is_path and not items[-1][-1].endswith(":"))):
             items.append([])
         if word != ";":

@@ -32,9 +32,9 @@ def shown(path: str | bytes | os.PathLike[str]) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def from_os(place: str, doing: str, error: OSError) -> TraceError:
+def from_os(place: str, doing: str, error: OSError, *, hint: str = "") -> TraceError:
     """Translate an operating system error at the border: `place` is a path, `doing` what was attempted ("cannot be
-    opened")."""
+    opened"), `hint` the way out where the error itself names none."""
     reason = (error.strerror or str(error)).lower()
     if error.errno == errno.ELOOP:
         return TraceError(
@@ -44,4 +44,4 @@ def from_os(place: str, doing: str, error: OSError) -> TraceError:
         )
     if error.errno in FULL:
         return TraceError(f"{shown(place)}: {doing}: {reason}", code="full", hint="free some space and run again")
-    return TraceError(f"{shown(place)}: {doing}: {reason}", code="io")
+    return TraceError(f"{shown(place)}: {doing}: {reason}", code="io", hint=hint)

@@ -5,6 +5,7 @@ Nothing here may wait (a FIFO is refused, not opened for ever) or touch a file t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -13,7 +14,8 @@ from .chain import START
 from .errors import TraceError, from_os, shown
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_AWAY = "move it away or name another trace"
+_OTHER = "name another trace: -t FILE"
+_AWAY = f"move it away or {_OTHER}"
 
 
 def create_file(name: str) -> int:
@@ -22,7 +24,7 @@ def create_file(name: str) -> int:
     try:
         fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
     except OSError as error:
-        raise from_os(name, "the trace cannot be made", error) from None
+        raise from_os(name, "the trace cannot be made", error, hint=_way_out(error, name)) from None
     except ValueError:
         raise TraceError(f"{shown(name)}: cannot be made: its name holds a NUL byte", code="io") from None
     try:
@@ -39,7 +41,7 @@ def create_file(name: str) -> int:
         os.fchmod(fd, 0o600)
     except OSError as error:
         os.close(fd)
-        raise from_os(name, "the trace cannot be made", error) from None
+        raise from_os(name, "the trace cannot be made", error, hint=_way_out(error, name)) from None
     except TraceError:
         os.close(fd)
         raise
@@ -49,15 +51,25 @@ def create_file(name: str) -> int:
 def _claim(fd: int, name: str) -> None:
     """Take the writer's lock (flock(2): it ends with the last process that holds the descriptor)."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise TraceError(
-            f"{shown(name)}: is not a regular file, expected none or an empty one", code="io", hint="name another trace"
-        )
+        raise TraceError(f"{shown(name)}: is not a regular file, expected none or an empty one", code="io", hint=_OTHER)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TraceError(
-            f"{shown(name)}: another run is writing it", code="exists", hint="wait for that run or name another trace"
+            f"{shown(name)}: another run is writing it", code="exists", hint=f"wait for that run or {_OTHER}"
         ) from None
+
+
+def _way_out(error: OSError, *names: str) -> str:
+    """What a user can do where the system lets no trace be made, or an old one not be moved away."""
+    for name in names if error.errno in (errno.EACCES, errno.EPERM) else ():
+        try:
+            owner = os.lstat(name).st_uid
+        except (OSError, ValueError):
+            continue
+        if owner != os.geteuid():
+            return f"{shown(name)} belongs to another user and is in the way; have it removed or {_OTHER}"
+    return _OTHER
 
 
 def open_trace(path: str | os.PathLike[str]) -> int:
@@ -100,7 +112,7 @@ def rotate(path: str | os.PathLike[str]) -> str | None:
             os.close(older)
         os.rename(name, target)
     except OSError as error:
-        raise from_os(name, f"cannot be moved to {shown(target)}", error) from None
+        raise from_os(name, f"cannot be moved to {shown(target)}", error, hint=_way_out(error, name, target)) from None
     finally:
         os.close(fd)
     return target
@@ -114,7 +126,7 @@ def _open_own(name: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise from_os(name, "cannot be opened", error) from None
+        raise from_os(name, "cannot be opened", error, hint=_way_out(error, name)) from None
     try:
         regular = stat.S_ISREG(os.fstat(fd).st_mode)
         start = os.read(fd, len(START)) if regular else b"?"

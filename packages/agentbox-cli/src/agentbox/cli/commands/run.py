@@ -60,10 +60,18 @@ COMMAND = Command(
         TRACE,
         Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
         LAYERS,
-        Option("--allow-degraded", metavar="NAMES", help="kernel layers that may be missing, separated by commas"),
+        Option(
+            "--allow-degraded",
+            metavar="NAMES",
+            choices=("netns", "landlock", "seccomp"),
+            several=True,
+            help="kernel layers that may be missing, separated by commas",
+        ),
         Option("--no-read-trace", help="leave out what programs without a guard read"),
         Option("-q", "--quiet", help="say nothing but what went wrong: no summary, head or denials at the end"),
-        Option("--checkpoint", help="take a snapback snapshot right before the first change"),
+        Option(
+            "--checkpoint", help="take a snapback snapshot before the first change, or before a command without a guard"
+        ),
     ),
     takes_command=True,
     examples=(

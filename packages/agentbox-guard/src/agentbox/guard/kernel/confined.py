@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agentbox.guard.connections import Processes
     from agentbox.guard.decisions import Desk
+    from agentbox.guard.gate import Gate
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
     from agentbox.guard.kernel.spawner import Program
@@ -43,6 +44,7 @@ class Confined:
         processes: Processes,
         announced: Announced | None,
         jobs: Jobs,
+        gate: Gate,
         message: dict[str, Any],
         begin: Callable[[], None],
     ) -> None:
@@ -63,7 +65,7 @@ class Confined:
         )
         self._wall: Wall | None = None
         if taken.listener >= 0:
-            self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, message)
+            self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, gate, message)
         self._ends: list[Callable[[], None]] = []
         self._loop: Loop
         confinement = run.confinement

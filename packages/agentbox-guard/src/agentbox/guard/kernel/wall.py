@@ -21,7 +21,7 @@ from agentbox.guard.kernel.process import Askers
 from agentbox.guard.kernel.protect import Protection
 from agentbox.guard.kernel.reach import Reach
 from agentbox.guard.kernel.traps import Box, handler
-from agentbox.guard.kernel.traps._base import NEVER
+from agentbox.guard.kernel.traps._base import NEVER, Held
 from agentbox.guard.kernel.waits import Waits
 from agentbox.guard.kernel.walk import Tree
 from agentbox.guard.session import Denial
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.decisions import Desk
+    from agentbox.guard.gate import Gate
     from agentbox.guard.hashes import Hashes
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.scribe import Scribe
     from agentbox.guard.kernel.traps._base import Handler
     from agentbox.guard.loop import Loop
+    from agentbox.guard.session import Event
 
 SURPRISE = "a thread changed an exec while it was under way"
 UNDECIDED = "agentbox could not decide it"
@@ -48,7 +50,14 @@ class Wall:
     """The traps of one run. Make it when the child has handed over; then `start` it on the loop."""
 
     def __init__(
-        self, taken: Taken, names: tuple[str, ...], desk: Desk, scribe: Scribe, jobs: Jobs, message: dict[str, Any]
+        self,
+        taken: Taken,
+        names: tuple[str, ...],
+        desk: Desk,
+        scribe: Scribe,
+        jobs: Jobs,
+        gate: Gate,
+        message: dict[str, Any],
     ) -> None:
         machine = os.uname().machine
         self._arch = callnumbers.AUDIT_ARCH[machine]
@@ -75,6 +84,7 @@ class Wall:
             judge=judge,
             scribe=scribe,
             desk=desk,
+            gate=gate,
             hashes=desk.hashes,
             jobs=jobs,
             lineage=self.lineage,
@@ -138,20 +148,34 @@ class Wall:
     def take(self, listener: Listener) -> None:
         """Answer the next call that waits at a filter."""
         call = listener.receive()
-        if call is None:
-            return
+        if call is not None:
+            self._take(call)
+
+    def _take(self, call: Call) -> None:
         try:
             if self.lineage.waiting and self._is_surprise(call):
                 return
             if self._loop.connected:
                 self._drain(self.box.askers.process(call.pid))
             self._answer(call)
+        except Held as held:
+            self._hold(call, held.event)
         except OSError as error:
             if error.errno in shortage.NUMBERS:
                 self._short(call)
             self.listener.fail(call, error.errno or errno.EIO)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
             self._undecided(call, error)
+
+    def _hold(self, call: Call, event: Event) -> None:
+        """Have a change wait for the snapshot, and decide it anew then: nothing that was looked at is still certain."""
+
+        def go() -> None:
+            if self.listener.stands(call):  # else its asker has gone, and the number may be another's
+                self._take(call)
+
+        self.box.scribe.flush()
+        self.box.gate.before(event, go, lambda text: self.listener.fail(call, errno.EPERM))
 
     def _short(self, call: Call) -> None:
         """Record what could not be decided for want of a descriptor. Raises `OSError` where that cannot be done."""

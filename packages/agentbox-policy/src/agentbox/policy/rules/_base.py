@@ -65,8 +65,10 @@ class Kind:
         """Finish a form once every rule of the policy is known; `writable` tells whether a write rule covers a path."""
         return form
 
-    def absent(self, policy: Policy, form: Form) -> str:
-        """Why a rule names nothing that exists, nor the agent can make: most often a typo; "" when it does."""
+    def absent(self, policy: Policy, rule: Rule) -> str:
+        """Why a rule names nothing that exists, nor the agent can make, or no program: most often a mistake; "" when
+        it does.
+        """
         return ""
 
     def restore(self, members: Form) -> Form:

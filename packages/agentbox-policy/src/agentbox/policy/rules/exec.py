@@ -8,7 +8,7 @@ roots.
 from __future__ import annotations
 
 from os import X_OK, access
-from os.path import isfile, realpath
+from os.path import isdir, isfile, realpath
 
 from agentbox.policy import place
 from agentbox.policy.errors import PolicyError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SHOWN_ARGUMENTS = 160
 """How many characters of a command a denial shows."""
 SHOWN_NAME = 40
+SHELL_SIGNS = frozenset(("|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>&1", "&>"))
+"""Words that join commands or lead their input and output elsewhere (sh(1)), which a rule does not."""
 
 
 class Exec(Kind):
@@ -78,10 +80,18 @@ class Exec(Kind):
             form["file"] = find_program(form["program"], scope.search, writable)
         return form
 
-    def absent(self, policy: Policy, form: Form) -> str:
+    def absent(self, policy: Policy, rule: Rule) -> str:
+        form = rule.form
         if form["match"] == "name" and form["file"] is None:
             return "no such program in PATH outside of the write roots"
-        return NOTHING if form["match"] == "path" and is_missing(policy, form["file"]) else ""
+        if form["match"] == "path" and isdir(form["file"]):
+            return "it is a folder, and a rule names one program; `exec: *` allows all"
+        if form["match"] == "path" and is_missing(policy, form["file"]):
+            return NOTHING
+        if '"' in rule.value:  # which says that its words are meant as they are
+            return ""
+        sign = next((word for word in form["args"] if word in SHELL_SIGNS), "")
+        return f"no shell reads it, so it means a program that is given {sign} as an argument" if sign else ""
 
     def restore(self, members: Form) -> Form:
         form = super().restore(members)

@@ -10,8 +10,7 @@ from agentbox.policy.rules._files import Files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentbox.policy.model import Policy
-    from agentbox.policy.rules._base import Form
+    from agentbox.policy.model import Policy, Rule
 
 
 class Read(Files):
@@ -26,5 +25,5 @@ class Read(Files):
         "# read: ./src/**/*.py",
     )
 
-    def absent(self, policy: Policy, form: Form) -> str:
-        return NOTHING if is_missing(policy, form["root"]) else ""
+    def absent(self, policy: Policy, rule: Rule) -> str:
+        return NOTHING if is_missing(policy, rule.form["root"]) else ""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import os
 
+from agentbox.guard.channel import WRITES
 from agentbox.guard.kernel.judge import EXEMPT
 from agentbox.guard.kernel.launches import Launches
 from agentbox.guard.kernel.syscalls import PAGE
-from agentbox.guard.session import Denial
+from agentbox.guard.session import Denial, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.decisions import Desk
+    from agentbox.guard.gate import Gate
     from agentbox.guard.hashes import Hashes
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.judge import Judge
@@ -37,6 +39,16 @@ if TYPE_CHECKING:
 NEVER = "no program of the run may do this, whatever the rules say"
 """The reason of a refusal that no rule can lift."""
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 0x100, 0x1000  # <linux/fcntl.h>, Linux 2.6.16 and 2.6.39
+
+
+class Held(Exception):
+    """Raised by a handler in place of the first change, `event`: the call is to be handled again when there is a
+    snapshot.
+    """
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event.op)
+        self.event = event
 
 
 class Known(dict[bytes, tuple["int", bool, int, str]]):
@@ -62,7 +74,8 @@ class Box:
     """What traps work with. `broker` makes connections outside of an empty network namespace, None without one."""
 
     __slots__ = (
-        "acting", "adopt", "askers", "broker", "desk", "hashes", "jobs", "judge", "known", "landlock", "launches",
+        "acting", "adopt", "askers", "broker", "desk", "gate", "hashes", "jobs", "judge", "known", "landlock",
+        "launches",
         "lineage",
         "listener",
         "memory",
@@ -79,6 +92,7 @@ class Box:
         judge: Judge,
         scribe: Scribe,
         desk: Desk,
+        gate: Gate,
         hashes: Hashes,
         jobs: Jobs,
         lineage: Lineage,
@@ -97,6 +111,7 @@ class Box:
         self.judge = judge
         self.scribe = scribe
         self.desk = desk
+        self.gate = gate
         self.hashes = hashes
         self.jobs = jobs
         self.lineage = lineage
@@ -133,14 +148,26 @@ class Box:
         return call.ids
 
     def allowed(self, call: Call, op: str, args: dict[str, Any], *judged: int | Denial) -> bool:
-        """Record the outcome of all that was `judged` for one act, the refusal first; False if the act is refused."""
+        """Record the outcome of all that was `judged` for one act, the refusal first; False if the act is refused.
+
+        Raises `Held`, with nothing recorded, for a change that comes before its snapshot.
+        """
         pid = self.ids(call).process
+        if not self.gate.is_open and op in WRITES and self._changes(args, judged):
+            raise Held(self.scribe.later(pid, op, dict(args)))
         for one in judged:
             if type(one) is not int and self.scribe.deny(pid, op, args, one):  # type: ignore[arg-type]
                 return False
         if any(one != EXEMPT for one in judged) and all(type(one) is int for one in judged):
             self.scribe.observe(pid, op, args)
         return True
+
+    def _changes(self, args: dict[str, Any], judged: tuple[int | Denial, ...]) -> bool:
+        """Whether an act is about to change what a snapshot is for: not what is refused, nor the run's own files."""
+        if not self.scribe.observing and any(type(one) is not int for one in judged):
+            return False
+        names = self.scribe.shown({name: args[name] for name in ("path", "to") if name in args}).values()
+        return any(one != EXEMPT for one in judged) and not all(name.startswith("$") for name in names)
 
     def connected(self, answer: Any) -> None:
         """A connection made outside is about to be handed over: count its bytes from now on."""
