@@ -19,9 +19,11 @@ def test_a_peers_number_is_who_it_was_when_the_connection_was_made():
     """A child's number stands for the asker, until it is a living process's; what the kernel does not tell is known."""
     family = SimpleNamespace(has=lambda pid: pid in (500, 600))
     askers = SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid - 490))
-    box = SimpleNamespace(peers={500: 3}, desk=SimpleNamespace(family=family), askers=askers, pidns=True)
+    box = SimpleNamespace(peers={500: 3}, acting=set(), desk=SimpleNamespace(family=family), askers=askers, pidns=True)
     assert peers._inner(box, 500, False) == peers._inner(box, 500, None) == 3
     assert peers._inner(box, 500, True) == 10
+    box.acting.add(500)  # the child itself is still there
+    assert peers._inner(box, 500, True) == 3
     assert peers._inner(box, 600, True) == peers._inner(box, 600, None) == 110
     assert peers._inner(box, 600, False) == 0  # it has ended, and another one has its number
     assert peers._inner(box, 700, True) == 0
@@ -32,10 +34,11 @@ def test_a_peers_number_is_who_it_was_when_the_connection_was_made():
 def test_children_in_whose_name_nobody_asks_any_more_are_forgotten(monkeypatch):
     """A run may make any number of connections."""
     monkeypatch.setattr(peers, "_MOST_KNOWN", 3)
-    box = SimpleNamespace(peers={}, askers=SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid)))
+    box = SimpleNamespace(peers={}, acting=set(), askers=SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid)))
     for number in range(5):
         peers.act_as(box, number, lambda: None)
     assert list(box.peers.values()) == [2, 3, 4]
+    assert not box.acting
 
 
 def test_what_one_process_was_told_of_is_told_of_the_next_by_its_number():
