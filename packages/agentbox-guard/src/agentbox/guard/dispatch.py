@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _MOST_KNOWN = 4096
 _MADE_UP = ("/dev", "/proc", "/sys")
 _PATHS = ("path", "to", "file", "cwd")
-_NAMED = {"path"}
 _PLAIN_WELCOME = channel.welcome("sdk", {})
 
 
@@ -121,7 +120,7 @@ class Dispatcher:
             self._sdk_calls().call(connection, line["id"], event)
         elif event.op in DECIDERS:
             self._ask(connection, line["id"], event)
-        elif event.op in channel.ANNOUNCED:
+        elif event.op in channel.ANNOUNCED and self._session.ask != "none":
             self._ask_file(connection, line["id"], event)
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
@@ -158,13 +157,11 @@ class Dispatcher:
 
         Under kernel layers a guard names the file and does not read it.
         """
-        return (
-            self._announced is not None
-            and self._desk.wall is not None
-            and event.op == "fs.read"
-            and event.args.keys() == _NAMED
-            and type(event.args["path"]) is str
-        )
+        if self._announced is None or self._desk.wall is None or event.op != "fs.read" or "absent" in event.args:
+            return False
+        path = event.args.get("path")
+        event.args = {"path": path}  # what is in the file, the kernel's layers find out by themselves
+        return type(path) is str
 
     def _deny(self, event: Event, denial: Denial) -> None:
         """Record a guard's refusal; what is let pass for observing comes to the kernel's notice as well."""

@@ -248,18 +248,15 @@ def _pin_imports(options: RunOptions) -> None:
 
     if sys.pycache_prefix and is_open(sys.pycache_prefix):
         sys.pycache_prefix = None
-    opened = [entry for entry in sys.path if is_open(entry)]
-    if not opened:
-        return
-    import agentbox
-
-    agentbox.__path__ = [*agentbox.__path__]  # that of a namespace is looked for anew when sys.path changes
     own = homes(sys.executable) if sys.executable else []
-    sys.path[:] = [
-        entry
-        for entry in sys.path
-        if entry not in opened or within(os.path.realpath(os.path.join(options.cwd, entry)), own)
-    ]
+    real = [os.path.realpath(os.path.join(options.cwd, entry)) for entry in sys.path]
+    sys.path[:] = [entry for entry in real if not is_open(entry) or within(entry, own)]
+    # A name that leads over a link is not looked up again: whoever may replace the link would choose what is loaded.
+    for module in list(sys.modules.values()):
+        folders = getattr(module, "__path__", None)  # that of a namespace is looked for anew when sys.path changes
+        if folders is not None:
+            module.__path__ = [os.path.realpath(folder) for folder in folders]
+    sys.path_importer_cache.clear()
 
 
 def _listen(path: str) -> _socket.socket:

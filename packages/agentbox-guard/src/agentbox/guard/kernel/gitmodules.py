@@ -5,6 +5,7 @@ It looks only, and what it cannot look at counts as dangerous. Source: gitsubmod
 
 from __future__ import annotations
 
+import errno
 import os
 
 from agentbox.guard.kernel import gitconfig, protected
@@ -20,19 +21,31 @@ _MOST = 5000
 TREE_REASON = "git writes a submodule's files to this folder, and a link would lead them elsewhere"
 
 
-def is_tree(path: str) -> bool:
+def is_tree(path: str, known: dict[str, list[str] | None] | None = None) -> bool:
     """Whether a submodule of a repository that the resolved `path` lies in has it, or something below it, for its work
-    tree.
+    tree. `known` keeps what was found between calls that belong together: looking takes long where there are many.
     """
+    known = {} if known is None else known
     for directory in _directories_above(path):
-        for config in _configurations(f"{directory}/modules"):
-            try:
-                trees = [_tree(config, entry[3]) for entry in _entries(config) if _names_tree(entry)]
-            except (OSError, gitconfig.Unreadable):
-                return True
-            if any(f"{tree}/".startswith(path + "/") for tree in trees):
-                return True
+        if directory not in known:
+            known[directory] = _trees(directory)
+        trees = known[directory]
+        if trees is None or any(f"{tree}/".startswith(path + "/") for tree in trees):
+            return True
     return False
+
+
+def _trees(directory: str) -> list[str] | None:
+    """The work trees of the submodules of a git directory; None when they cannot be told."""
+    try:
+        return [
+            _tree(config, entry[3])
+            for config in _configurations(f"{directory}/modules")
+            for entry in _entries(config)
+            if _names_tree(entry)
+        ]
+    except (OSError, gitconfig.Unreadable):
+        return None
 
 
 def is_linked(config: str, value: str) -> bool:
@@ -40,6 +53,8 @@ def is_linked(config: str, value: str) -> bool:
     whose file `.git` leads back to that git directory, in a repository whose submodule it is.
     """
     tree, folder = os.path.realpath(_tree(config, value)), os.path.dirname(config)
+    if os.path.relpath(tree, os.path.realpath(folder)) != value:
+        return False  # over a link or a detour: what git itself writes is the plain way there
     if "/.git/" in protected.folded(tree) + "/" or protected.place_of(f"{tree}/hooks/x")[0]:
         return False
     if not any(folder.startswith(f"{directory}/modules/") for directory in _directories_above(tree)):
@@ -82,10 +97,10 @@ def _behind(name: str) -> str:
 
 
 def _configurations(modules: str) -> Iterator[str]:
-    """The configuration files of all git directories below a folder `modules`."""
+    """The configuration files of all git directories below a folder `modules`. Raises `OSError` for too many."""
     for count, (folder, folders, files) in enumerate(os.walk(modules)):
         if count > _MOST:
-            break
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if "objects" in folders:  # a git directory: in it only submodules of its own count
             folders[:] = [name for name in folders if name in ("modules", "worktrees")]
         yield from (f"{folder}/{name}" for name in files if name in _CONFIGS)

@@ -24,6 +24,12 @@ ARGUMENTS = "; a rule for this program without arguments allows it"
 _LOADER = never_passed("LD_PRELOAD")
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 """Where git and others look for their configuration (XDG base directories, git-config(1))."""
+_RUNNERS = frozenset(
+    ("EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "WGETRC", "SYSTEM_WGETRC", "CURL_HOME", "TAR_OPTIONS", "ZIPOPT")
+    + ("UNZIPOPT", "MAKEFILES", "LESSOPEN", "LESSCLOSE", "LESSKEY", "GREP_OPTIONS", "SUDO_EDITOR", "DIFFPROG", "RSYNC_RSH")
+)
+"""Variables by which programs choose what they start, or which options they take."""
+_GIT_HARMLESS = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GIT_PAGER_IN_USE")
 HARMLESS = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
     + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE")
@@ -76,7 +82,7 @@ class Injected:
             why = never_passed(name)
             if self._always_forbids(why):
                 return REASON.format(name)
-            if not free and (why is not None or name in _HOMES):
+            if not free and (why is not None or _chooses(name)):
                 return REASON.format(name) + ARGUMENTS
         return ""
 
@@ -87,6 +93,13 @@ class Injected:
         if self._script and why is not None and (not self._obeyed or why in self._obeyed):
             return True
         return why == _LOADER
+
+
+def _chooses(name: str) -> bool:
+    """Whether a program may do something else than its arguments say because of a variable of this name."""
+    if name.startswith("GIT_"):
+        return not name.startswith(_GIT_HARMLESS)
+    return name in _HOMES or name in _RUNNERS
 
 
 def _is_harmless(name: str, value: str, given: str | None) -> bool:

@@ -46,11 +46,13 @@ def _behind(name: str) -> list[str]:
 class Move:
     """A folder `source` that is about to be called `target`."""
 
-    __slots__ = ("source", "target")
+    __slots__ = ("source", "target", "trees")
 
     def __init__(self, source: str, target: str) -> None:
         self.source = source
         self.target = target
+        self.trees: dict[str, list[str] | None] = {}
+        """What was found of submodules for one link in it, for the next."""
 
     def exists(self, path: str) -> bool:
         """Whether something will have this name: what comes to lie below `target` is looked for below `source`."""
@@ -202,11 +204,11 @@ class Protection:
             return len(parts) - 1, gitdirs.LINK_REASON
         return found or (0, "")
 
-    def _module_reason(self, path: str) -> str:
+    def _module_reason(self, path: str, known: dict[str, list[str] | None] | None = None) -> str:
         """Why `path` may be no link that a submodule's files would follow."""
         from agentbox.guard.kernel import gitmodules
 
-        if self._is_exempt(path) or not gitmodules.is_tree(path):
+        if self._is_exempt(path) or not gitmodules.is_tree(path, known):
             return ""
         lifted = protected.is_lifted(path, path.count("/"), self._roots, self._covering(path))
         return "" if lifted else gitmodules.TREE_REASON
@@ -250,7 +252,7 @@ class Protection:
             return new, self._moved_content(old, new) if why == protected.CONFIG_REASON and not link else why
         if was and was != protected.CONFIG_REASON:
             return old, was
-        if link and (why := self._module_reason(new)):
+        if link and (why := self._module_reason(new, move.trees)):
             return new, why
         if self._is_exempt(new) or not gitdirs.leads_away(new, move.exists):
             return new, ""

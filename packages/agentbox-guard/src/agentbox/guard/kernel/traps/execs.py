@@ -259,16 +259,22 @@ def _interpreters(box: Box, call: Call, fd: int) -> list[str]:
     return [text for text, _ in _way(box, call, first_line(fd))]
 
 
+def _first_word(text: bytes) -> bytes:
+    """The interpreter of a script's first line: only blanks and tabs end a word there (fs/binfmt_script.c)."""
+    text = text.strip(b" \t").partition(b"\0")[0]
+    return text.replace(b"\t", b" ").partition(b" ")[0]
+
+
 def _way(box: Box, call: Call, line: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
     """Path and file of each interpreter, and the file again where it is the last one; `_NOTHING` while it is not.
 
     Raises the `OSError` of execve(2) where the way leads to nothing that the kernel would start.
     """
     for _ in range(_MOST_SCRIPTS if line else 0):
-        words = line[2:].split(None, 1)
-        if not words:
+        word = _first_word(line[2:])
+        if not word:
             raise OSError(errno.ENOEXEC, os.strerror(errno.ENOEXEC))
-        found = box.tree.find(call.pid, words[0].partition(b"\0")[0])
+        found = box.tree.find(call.pid, word)
         try:
             _check(found.fd)
             line = first_line(found.fd)
