@@ -12,6 +12,10 @@ import sys
 
 import pytest
 
+from agentbox.guard.kernel import landlock, netns, seccomp
+
+MISSING = netns.NETNS.probe() or landlock.LANDLOCK.probe() or seccomp.SECCOMP.probe()
+
 
 def test_reads_and_writes_are_recorded(scene):
     """A read carries the hash of what was read, a write what was there before."""
@@ -206,3 +210,23 @@ def test_a_link_to_a_script_is_its_file(scene, layers):
         assert scene.bare(*words).stdout == expected
         done = scene.run(*words, layers=layers)
         assert (done.returncode, done.stdout) == (0, expected), (words, done.stderr)
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_the_runs_own_dev_shm_needs_no_rule(scene, layers):
+    """Under the kernel layers; under the guard alone it is the machine's, and denied as any other folder."""
+    if layers == "auto" and MISSING:
+        pytest.skip(f"kernel layers: {MISSING}")
+    path = f"/dev/shm/agentbox-{os.getpid()}"
+    code = f"""
+        const fs = require("fs");
+        try {{
+          fs.writeFileSync("{path}", "inside");
+          console.log(fs.readFileSync("{path}", "utf8"), fs.readdirSync("/dev/shm").length);
+        }} catch (error) {{ console.log(error.code); }}
+    """
+    done = scene.run(str(scene.write(code)), layers=layers)
+    assert done.stdout == ("inside 1\n" if layers == "auto" else "EACCES\n"), done.stderr
+    assert not os.path.exists(path)
+    told = [args["path"] for op, args in scene.steps("observe", "deny") if op == "fs.write"]
+    assert told == [path.replace("/dev/shm", "$SHM") if layers == "auto" else path]

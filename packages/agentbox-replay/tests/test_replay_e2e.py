@@ -1025,3 +1025,47 @@ def test_a_server_of_the_agents_own_is_named_as_what_a_replay_lacks(shop: Worksh
     report = shop.diverges()
     assert any("loopback of its own" in line for line in report), report
     assert not any("policy that the trace was recorded with" in line for line in report)
+
+
+SHARED = """
+    import multiprocessing
+    with multiprocessing.get_context("fork").Lock():
+        name = f"/dev/shm/{os.getpid()}"
+        print(os.listdir("/dev/shm"))
+        with open(name, "w") as file:
+            file.write("shared")
+        with open(name) as file:
+            box.write_text("out/copy", file.read())
+"""
+
+
+@needs_scratch
+@pytest.mark.skipif(bool(missing_layers()), reason=f"kernel layers: {missing_layers()}")
+@pytest.mark.parametrize("layers", ["auto", "kernel"])
+def test_a_dev_shm_of_its_own_is_one_in_replay(shop: Workshop, layers: str) -> None:
+    """Empty, with names that do not count, and nothing of it on the machine."""
+    shop.agent(SHARED)
+    Path("/dev/shm", shop.root.name).touch()
+    try:
+        assert shop.record() == "[]\n"
+        before = set(os.listdir("/dev/shm"))
+        done = shop.replay("--layers", layers)
+        assert done.stdout == "[]\n" and "1/1 recorded steps matched" in done.stderr
+        left = set(os.listdir("/dev/shm")) - before
+        assert not any(name.isdigit() for name in left)
+    finally:
+        Path("/dev/shm", shop.root.name).unlink()
+
+
+@needs_scratch
+def test_what_had_none_of_its_own_has_none_in_replay(shop: Workshop) -> None:
+    """A recording under the guard alone: /dev/shm was the machine's and denied, and is so again."""
+    shop.agent("""
+        try:
+            open("/dev/shm/never", "x")
+        except PermissionError:
+            box.write_text("out/denied", "yes")
+    """)
+    shop.record("--layers", "guard")
+    shop.replay()
+    assert not os.path.exists("/dev/shm/never")

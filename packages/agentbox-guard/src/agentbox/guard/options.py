@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     class Scratch(Protocol):
         """Where a replay's direct writes land; made before the agent is forked."""
 
+        own_shm: bool
+        """Whether the agent finds a /dev/shm of its own there."""
+
         def enter(self) -> None:
             """Called in the forked child right before exec (one thread): put the scratch copy in place."""
 

@@ -205,6 +205,10 @@ class Service:
         self._child = child
         self._family = family
         self._jobs = Jobs()
+        if "netns" in run.layers and run.confinement is not None:
+            run.own_shm = run.confinement.hand_over.own_shm()
+        elif options.scratch is not None:
+            run.own_shm = options.scratch.own_shm
         checkpoint = _checkpoint(run)
         ask = run.session.ask if checkpoint is None or run.session.ask == "all" else "writes"
         message = welcome.members(
@@ -218,7 +222,7 @@ class Service:
             options.policy,
             cwd=options.cwd,
             environ=run.environ,
-            private=run.rundir.private,
+            private=run.private,
             channel=run.rundir.channel,
             hidden=message["hidden"],
             sealed=message["sealed"],

@@ -10,6 +10,7 @@ import os
 
 from agentbox.guard import procfs
 from agentbox.guard.decisions import Desk, astray, denial_of, proc_exec
+from agentbox.guard.kernel import shm
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.session import Denial
@@ -31,7 +32,10 @@ class RunServices:
         self._pid = pid
 
     def resolve_path(self, path: str, cwd: str) -> str:
-        return resolve(path, cwd, self._pid)
+        found = resolve(path, cwd, self._pid)
+        if shm.NAME in self._desk.private and shm.is_in(found):
+            raise PermissionError(errno.EACCES, shm.OUTSIDE, found)
+        return found
 
     def check_path(self, key: str, path: str) -> Denial | None:
         desk = self._desk

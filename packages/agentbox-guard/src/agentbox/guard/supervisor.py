@@ -42,8 +42,8 @@ class Run:
     """
 
     __slots__ = (
-        "confinement", "environ", "grounds", "hash_seed", "how", "layers", "nested", "options", "rundir", "session",
-        "signals", "started", "variables",
+        "confinement", "environ", "grounds", "hash_seed", "how", "layers", "nested", "options", "own_shm", "rundir",
+        "session", "signals", "started", "variables",
     )  # fmt: skip
 
     def __init__(
@@ -67,9 +67,20 @@ class Run:
         self.environ.update(how.extra)  # an `env NAME=VALUE` in front of the command; it cannot name a guard's variable
         self.confinement: Confinement | None = None
         self.grounds: Grounds | None = None
+        self.own_shm = False
+        """Whether the run's /dev/shm is its own, which is known once its agent is in its namespaces."""
         self.session: Session
         self.signals: Signals
         self.started = time.monotonic()
+
+    @property
+    def private(self) -> dict[str, str]:
+        """The trees that every program of the run may use freely, by the names that the trace has for them."""
+        if not self.own_shm:
+            return self.rundir.private
+        from agentbox.guard.kernel import shm
+
+        return {**self.rundir.private, shm.NAME: shm.PLACE}
 
 
 def run(options: RunOptions, session_factory: SessionFactory | None = None) -> int:

@@ -13,7 +13,7 @@ from agentbox.guard.paths import existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from agentbox.guard.options import RunOptions
@@ -67,7 +67,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "engine": _engine(),
         "readable": [*existing(SYSTEM_FILES), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
-        "writable": run.rundir.private,
+        "writable": run.private,
         "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
@@ -76,7 +76,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
     if run.grounds is None:
         from agentbox.guard.kernel.protect import Protection
 
-        message["protected"] = Protection(options.policy, tuple(run.rundir.private.values())).tuples()
+        message["protected"] = Protection(options.policy, tuple(run.private.values())).tuples()
     else:
         run.grounds.widen(message)
     return message
@@ -94,7 +94,16 @@ def planned_from(run: Run) -> dict[str, Any]:
     }
     if run.grounds is not None:
         run.grounds.widen(context)
+    from agentbox.guard.kernel import shm
+
+    context["free_shm"] = shm.is_free(run.options.policy, _used(run, context))
     return context
+
+
+def _used(run: Run, context: dict[str, Any]) -> Iterator[str]:
+    """What a run needs to find where it is, beside what its rules name."""
+    yield from (run.rundir.path, run.options.cwd, *trace_files(run.options))
+    yield from (run.how.file, *_own_files(run.how), *context["sealed"], *context.get("installed", ()))
 
 
 WELCOME = (

@@ -12,7 +12,7 @@ import shutil
 import signal
 import stat
 
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import shm, syscalls
 from agentbox.guard.states import state_of
 from agentbox.replay import _wire
 
@@ -26,7 +26,7 @@ _CAP_SYS_ADMIN = 21  # linux/capability.h
 _KERNEL = ("/dev/", "/proc/", "/sys/")
 
 
-def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
+def run(sock: socket.socket, covers: list[str], supervisor: int, own_shm: bool) -> NoReturn:
     """The whole life of the process: mounts, `ready`, requests until the channel closes."""
     status = 1
     try:
@@ -38,10 +38,12 @@ def run(sock: socket.socket, covers: list[str], supervisor: int) -> NoReturn:
             network = _isolate(user)
             _die_with(supervisor)
             view = _View(covers, user=user)
+            own_shm = own_shm and shm.cover()
         except OSError as error:
             channel.send({"error": _explain(error)})
         else:
-            channel.send({"user": user, "network": network, "open": view.open, "fallback": view.fallback})
+            found = {"open": view.open, "fallback": view.fallback}
+            channel.send({"user": user, "network": network, "shm": own_shm, **found})
             _serve(channel, view)
             status = 0
     finally:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 SKIPPED_EFFECTS = ("hook.",)
 """Effects of agentbox itself, by the beginning of their op: neither steps nor served."""
-PRIVATE = ("$TMPDIR", "$HOME")
-"""How the trace writes the run's private folders."""
+PRIVATE = ("$TMPDIR", "$HOME", "$SHM")
+"""How the trace writes the run's private folders, its own /dev/shm among them."""
 
 _VOLATILE = {
     "fs.read": ("sha256", "size", "absent"),  # verified by their own check, with its own cause

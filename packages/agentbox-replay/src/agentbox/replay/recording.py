@@ -97,6 +97,11 @@ class Recording:
     def __len__(self) -> int:
         return len(self.cursor)
 
+    def has_own_shm(self) -> bool:
+        """Whether the recorded run had the layers that give it a /dev/shm of its own."""
+        layers = self.header.get("layers", ())
+        return "netns" in layers and "seccomp" in layers
+
     def entry(self, step: int) -> Entry:
         """The step's record, read from the file."""
         self._file.seek(self.cursor.offset(step))

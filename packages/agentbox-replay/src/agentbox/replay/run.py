@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from agentbox.guard.kernel import shm
 from agentbox.replay import outcome
 from agentbox.replay.describe import escape
 from agentbox.replay.errors import NoSteps, ScratchUnavailable, TraceInvalid
@@ -76,7 +77,8 @@ class _Stage:
 
     def session(self, options: RunOptions, rundir: RunDir) -> Session:
         """The supervisor's session factory: called once, before the fork and before any thread is started."""
-        self._scratch = self._make_scratch(options.policy)
+        own_shm = self._recording.has_own_shm() and shm.is_free(options.policy, (rundir.path, options.cwd))
+        self._scratch = self._make_scratch(options.policy, own_shm)
         if self._scratch is not None:
             self._scratch.expose(rundir.path)
             options.scratch = self._scratch
@@ -89,7 +91,7 @@ class _Stage:
             self._scratch.close()
         self._recording.close()
 
-    def _make_scratch(self, policy: Policy) -> Scratch | None:
+    def _make_scratch(self, policy: Policy, own_shm: bool) -> Scratch | None:
         """The copy of all that may be written, with the empty network; None where the machine gives neither.
 
         Raises `ScratchUnavailable` when the trace has direct writes and no copy can be made for them.
@@ -98,17 +100,17 @@ class _Stage:
         try:
             covers = plan_covers(_roots(prestate, policy))
             make = [folder for folder in policy.made_folders() if is_under(folder, covers)]
-            scratch = Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended)
+            scratch = Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended, own_shm=own_shm)
         except ScratchUnavailable as error:
             if prestate.direct:
                 raise
-            return self._without_copy(escape(error.reason))
+            return self._without_copy(escape(error.reason), own_shm)
         self._tell_gaps(scratch)
         return scratch
 
-    def _without_copy(self, reason: str) -> Scratch | None:
+    def _without_copy(self, reason: str, own_shm: bool) -> Scratch | None:
         try:
-            scratch = Scratch.open([])
+            scratch = Scratch.open([], own_shm=own_shm)
         except ScratchUnavailable:
             self._say(
                 f"replay runs without its scratch copy and empty network: {reason}; "

@@ -12,7 +12,7 @@ import struct
 import sys
 
 from agentbox.guard.errors import GuardFailed
-from agentbox.guard.kernel import netns, spawner, syscalls  # both sides of the fork need them
+from agentbox.guard.kernel import netns, shm, spawner, syscalls  # both sides of the fork need them
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ _DNS, _READY, _FAILED = b"d", b"r", b"e"
 class Handover:
     """The two ends by which a child hands over what the supervisor needs, and then waits for its word."""
 
-    __slots__ = ("_inner", "_outer", "failed")
+    __slots__ = ("_inner", "_outer", "_taken", "failed")
 
     def __init__(self) -> None:
+        self._taken = Taken()
         self._outer, self._inner = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self._outer.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
         self._outer.settimeout(_TIMEOUT)
@@ -45,34 +46,49 @@ class Handover:
         """The child's end."""
         return self._inner.fileno()
 
+    def own_shm(self) -> bool:
+        """In the supervisor of a run with namespaces, before `take`: wait until the child is in them, and tell whether
+        it has a /dev/shm of its own there. False as well when it has ended before. Raises `GuardFailed`.
+        """
+        self._inner.close()
+        self._receive()
+        return self._taken.own_shm
+
     def take(self) -> Taken | None:
         """In the supervisor: what the child has handed over; None when it ended before, and has said why elsewhere.
 
         The child waits until `release`. Raises `GuardFailed`.
         """
         self._inner.close()
-        taken = Taken()
-        while True:
-            try:
-                data, ancillary, _, _ = self._outer.recvmsg(64, _socket.CMSG_SPACE(64 * 4) + _socket.CMSG_SPACE(12))
-            except TimeoutError:
-                raise GuardFailed(f"the confinement was not applied within {_TIMEOUT:g} seconds") from None
-            except OSError:
-                return None
-            if data[:1] == _FAILED:
-                self.failed = int.from_bytes(data[1:5], sys.byteorder)
-            if not data or data[:1] == _FAILED:
-                return None
-            for _, kind, body in ancillary:
-                if kind == _socket.SCM_RIGHTS:
-                    taken.dns += struct.unpack(f"={len(body) // 4}i", body)
-                else:
-                    taken.agent = _CREDENTIALS.unpack(body)[0]
+        taken = self._taken
+        while data := self._receive():
             if data[:1] == _READY:
                 number, taken.fresh_proc = struct.unpack("=i?", data[1:])
                 if number >= 0:
                     taken.listener = _adopt(taken.agent, number)
                 return taken
+        return None
+
+    def _receive(self) -> bytes:
+        """The next message, its descriptors and sender noted; b"" when there is none to come. Raises `GuardFailed`."""
+        taken = self._taken
+        try:
+            data, ancillary, _, _ = self._outer.recvmsg(64, _socket.CMSG_SPACE(64 * 4) + _socket.CMSG_SPACE(12))
+        except TimeoutError:
+            raise GuardFailed(f"the confinement was not applied within {_TIMEOUT:g} seconds") from None
+        except OSError:
+            return b""
+        if data[:1] == _FAILED:
+            self.failed = int.from_bytes(data[1:5], sys.byteorder)
+            return b""
+        if data[:1] == _DNS:
+            taken.own_shm = data[1:] == b"\1"
+        for _, kind, body in ancillary:
+            if kind == _socket.SCM_RIGHTS:
+                taken.dns += struct.unpack(f"={len(body) // 4}i", body)
+            else:
+                taken.agent = _CREDENTIALS.unpack(body)[0]
+        return data
 
     def release(self) -> None:
         """Let the child go on to execute its program."""
@@ -122,20 +138,18 @@ class Confinement:
 
         Raises `OSError`, its text beginning with the name of the layer that cannot be applied.
         """
-        from agentbox.guard import kernel
-
-        context = self._context()
+        context = dict(self._context())
+        if "netns" in self.names:  # first: the others are planned for what it shows
+            self._plan("netns", context)
+            with _named("netns"):
+                self._enter_namespaces(context)
         for name in self.names:
-            self._loaded[name] = kernel.load(name)
-            with _named(name):
-                self._plans[name] = self._loaded[name].plan(self._policy, context)
+            if name != "netns":
+                self._plan(name, context)
         if "netns" not in self._plans:
             self._last_steps(start, False)
         from agentbox.guard.kernel import init
 
-        with _named("netns"):
-            sockets = netns.enter(self._plans["netns"])
-        _send_sockets(self.hand_over.inner, sockets)
         fresh: list[bool] = []
 
         init.run(
@@ -143,6 +157,21 @@ class Confinement:
             in_init=lambda: fresh.append(netns.fresh_proc()),
             beside=self._fork_starter,
         )
+
+    def _plan(self, name: str, context: Mapping[str, Any]) -> None:
+        from agentbox.guard import kernel
+
+        self._loaded[name] = kernel.load(name)
+        with _named(name):
+            self._plans[name] = self._loaded[name].plan(self._policy, context)
+
+    def _enter_namespaces(self, context: dict[str, Any]) -> None:
+        """`context` then knows of a /dev/shm of its own: where the seccomp layer tells it from the machine's."""
+        sockets = netns.enter(self._plans["netns"])
+        own_shm = "seccomp" in self.names and context.get("free_shm", False) and shm.cover()
+        if own_shm:
+            context["writable"] = {**context["writable"], shm.NAME: shm.PLACE}
+        _send_sockets(self.hand_over.inner, sockets, own_shm)
 
     def _last_steps(self, start: Callable[[], Never], fresh: bool) -> Never:
         if "netns" not in self._plans:
@@ -199,27 +228,28 @@ class _Named:
 _named = _Named
 
 
-def _send_sockets(inner: int, sockets: list[_socket.socket]) -> None:
+def _send_sockets(inner: int, sockets: list[_socket.socket], own_shm: bool) -> None:
     numbers = struct.pack(f"={len(sockets)}i", *(one.fileno() for one in sockets))
     one = _socket.socket(fileno=inner)
-    one.sendmsg([_DNS], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
+    one.sendmsg([_DNS, bytes([own_shm])], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
     one.detach()
     for one in sockets:
         one.close()
 
 
 class Taken:
-    """What was handed over: the agent's pid outside, DNS sockets, the listener's descriptor, and whether /proc is
-    own.
+    """What was handed over: the agent's pid outside, DNS sockets, the listener's descriptor, and whether /proc and
+    /dev/shm are own.
     """
 
-    __slots__ = ("agent", "dns", "fresh_proc", "listener")
+    __slots__ = ("agent", "dns", "fresh_proc", "listener", "own_shm")
 
     def __init__(self) -> None:
         self.agent = 0
         self.dns: list[int] = []
         self.listener = -1
         self.fresh_proc = False
+        self.own_shm = False
 
 
 def _adopt(agent: int, number: int) -> int:

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import shm, syscalls
 from agentbox.guard.kernel.process import AT_FDCWD, Askers, Ids
 
 MOST_LINKS = 40  # path_resolution(7)
@@ -20,6 +20,7 @@ _PATH = os.O_PATH | os.O_CLOEXEC
 _TRIES = 16
 _MOST_PLAIN = 4096
 _DELETED = b" (deleted)"
+_SHM = os.fsencode(shm.PLACE)
 _OWN = (b"/proc/", b"/dev/fd", b"/dev/std", b"/etc/mtab")
 """Where the asking process's own entries are behind names: these are walked by hand, part by part."""
 
@@ -60,11 +61,13 @@ class Found:
 
 
 class Tree:
-    """The run's file tree, from its root directory `root` (an O_PATH descriptor that it takes over)."""
+    """The run's file tree, from its root directory `root` (an O_PATH descriptor that it takes over). `own_shm`: it has
+    a /dev/shm of its own.
+    """
 
-    __slots__ = ("_askers", "_exact", "_follow", "_keep", "_plain", "_strict", "root")
+    __slots__ = ("_askers", "_exact", "_follow", "_keep", "_plain", "_shm", "_strict", "root")
 
-    def __init__(self, root: int, askers: Askers) -> None:
+    def __init__(self, root: int, askers: Askers, *, own_shm: bool = False) -> None:
         self.root = root
         self._askers = askers
         self._plain: set[bytes] = set()
@@ -73,6 +76,8 @@ class Tree:
         self._follow = syscalls.Opener(_PATH, _IN_ROOT)
         self._keep = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT)
         self._strict = syscalls.Opener(_PATH | os.O_NOFOLLOW, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
+        self._shm = self._device(_SHM) if own_shm else -1
+        """The file system that is the run's own in /dev/shm; -1 where the machine's is there."""
 
     def close(self) -> None:
         """Give the root back."""
@@ -163,6 +168,13 @@ class Tree:
         if opener is None:
             opener = self._exact[flags] = syscalls.Opener(flags, _IN_ROOT | syscalls.RESOLVE_NO_SYMLINKS)
         return opener(self.root, path)
+
+    def _device(self, folder: bytes) -> int:
+        fd = self._strict(self.root, folder)
+        try:
+            return os.fstat(fd).st_dev
+        finally:
+            os.close(fd)
 
     def _open(self, opener: syscalls.Opener, full: bytes) -> int:
         """openat2(2) cannot tell where `..` leads while anything at all is renamed on the machine: it says EAGAIN."""
@@ -304,6 +316,8 @@ class Tree:
                 if same:
                     return found
             found.no_name = True
+        elif self._shm >= 0 and _is_in_shm(found.path) and os.fstat(found.fd).st_dev != self._shm:
+            found.no_name = True  # the machine's, by a descriptor that the run was given: its name is another's here
         if found.no_name and not keep:
             found.close()
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -313,6 +327,10 @@ class Tree:
 def is_plain(path: bytes) -> bool:
     """True for an absolute path that says what it means: no part of it is empty, `.` or `..`."""
     return not (b"//" in path or b"/./" in path or b"/../" in path or path.endswith((b"/", b"/.", b"/..")))
+
+
+def _is_in_shm(path: bytes) -> bool:
+    return path == _SHM or path.startswith(_SHM + b"/")
 
 
 def _link(folder: int, leaf: bytes) -> bytes:

@@ -79,7 +79,7 @@ class Wall:
         self.box = Box(
             listener=self.listener,
             memory=Memory(),
-            tree=Tree(root, askers),
+            tree=Tree(root, askers, own_shm=taken.own_shm),
             askers=askers,
             judge=judge,
             scribe=scribe,
