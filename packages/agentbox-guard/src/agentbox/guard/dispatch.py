@@ -64,6 +64,8 @@ class Dispatcher:
         self._calls: Calls | None = None
         self._observing = session.mode == "observe"
         self._welcome = channel.welcome("guard", welcome)
+        asked = {"all": channel.ANNOUNCED, "writes": channel.WRITES}
+        self._asked = asked.get(welcome.get("ask", "none"), frozenset())
         self._start: Callable[[], None] | None = start
         self._announced = announced
         self._reads: dict[bytes, Read] = {}
@@ -120,7 +122,7 @@ class Dispatcher:
             self._sdk_calls().call(connection, line["id"], event)
         elif event.op in DECIDERS:
             self._ask(connection, line["id"], event)
-        elif event.op in channel.ANNOUNCED and self._session.ask != "none":
+        elif event.op in self._asked:
             self._ask_file(connection, line["id"], event)
         else:
             raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")

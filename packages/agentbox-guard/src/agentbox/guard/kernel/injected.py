@@ -25,8 +25,29 @@ _LOADER = never_passed("LD_PRELOAD")
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 """Where git and others look for their configuration (XDG base directories, git-config(1))."""
 _RUNNERS = frozenset(
-    ("EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "WGETRC", "SYSTEM_WGETRC", "CURL_HOME", "TAR_OPTIONS", "ZIPOPT")
-    + ("UNZIPOPT", "MAKEFILES", "LESSOPEN", "LESSCLOSE", "LESSKEY", "GREP_OPTIONS", "SUDO_EDITOR", "DIFFPROG", "RSYNC_RSH")
+    (
+        "EDITOR",
+        "VISUAL",
+        "PAGER",
+        "MANPAGER",
+        "BROWSER",
+        "WGETRC",
+        "SYSTEM_WGETRC",
+        "CURL_HOME",
+        "TAR_OPTIONS",
+        "ZIPOPT",
+    )
+    + (
+        "UNZIPOPT",
+        "MAKEFILES",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "LESSKEY",
+        "GREP_OPTIONS",
+        "SUDO_EDITOR",
+        "DIFFPROG",
+        "RSYNC_RSH",
+    )
 )
 """Variables by which programs choose what they start, or which options they take."""
 _GIT_HARMLESS = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GIT_PAGER_IN_USE")
