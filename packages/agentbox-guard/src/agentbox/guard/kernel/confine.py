@@ -64,8 +64,11 @@ class Handover:
         while data := self._receive():
             if data[:1] == _READY:
                 number, taken.fresh_proc = struct.unpack("=i?", data[1:])
-                if number >= 0:
-                    taken.listener = _adopt(taken.agent, number)
+                try:
+                    if number >= 0:
+                        taken.listener = _adopt(taken.agent, number)
+                except ProcessLookupError:
+                    return None  # somebody has ended it meanwhile
                 return taken
         return None
 

@@ -98,7 +98,7 @@ def _bind_path(box: Box, call: Call, fd: int, address: bytes) -> None:
         found.close()
         _close(held)
 
-    own_call(box, call, fd, lambda: peers.in_child(act), spent=spent)
+    own_call(box, call, fd, lambda: peers.in_child(act), wakes=False, spent=spent)
 
 
 def _by_name(box: Box, call: Call, fd: int, address: bytes, found: Found) -> tuple[Callable[[], object], list[int]]:

@@ -5,11 +5,13 @@ In an own process namespace no other process can be named at all; without one ev
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.procfs import read_entry
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -93,13 +95,31 @@ def _thread(box: Box, call: Call, name: str) -> None:
 
 
 def _pidfd(box: Box, call: Call, name: str) -> None:
-    own = box.ids(call).process
+    """pidfd_send_signal(2), sent by us to the very process that was looked at: the number may mean another by then."""
+    own, signal = box.ids(call).process, number(call.args[1])
+    fd = box.duplicate(call, number(call.args[0]))
     try:
-        with open(f"/proc/{call.pid}/fdinfo/{number(call.args[0])}", "rb") as file:
-            target = next(int(line[4:]) for line in file if line.startswith(b"Pid:"))
-    except (OSError, StopIteration, ValueError):
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
-    _one(box, call, own, target, number(call.args[1]))
+        target = _process_of(fd)
+        if number(call.args[3]):  # a whole group, Linux 6.9
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if target != own and not box.desk.family.may_reach(target):
+            denial = Denial("signal", f"process {target}", OTHERS)
+            if box.scribe.deny(own, "proc.signal", {"target": target, "signal": signal}, denial):
+                raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        _signal.pidfd_send_signal(fd, signal)
+    finally:
+        os.close(fd)
+    box.listener.value(call, 0)
+
+
+def _process_of(pidfd: int) -> int:
+    try:
+        for line in read_entry(f"/proc/self/fdinfo/{pidfd}").splitlines():
+            if line.startswith(b"Pid:"):
+                return int(line[4:])
+    except (OSError, ValueError):
+        pass
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _send(pid: int, signal: int) -> None:

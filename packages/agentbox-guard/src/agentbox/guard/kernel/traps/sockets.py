@@ -104,7 +104,7 @@ def powerless_call(box: Box, call: Call, fd: int, act: Callable[[], object], val
         peers.powerless(spaces, act)
         return value
 
-    own_call(box, call, fd, powerless, spent=lambda: os.close(spaces))
+    own_call(box, call, fd, powerless, wakes=False, spent=lambda: os.close(spaces))
 
 
 def own_call(
@@ -115,13 +115,15 @@ def own_call(
     failed: Callable[[OSError], None] | None = None,
     *,
     waits: bool = True,
+    wakes: bool = True,
     spent: Callable[[], object] = lambda: None,
 ) -> None:
     """Make a call on a duplicate `fd` and answer with its outcome, in a thread unless it cannot wait. Closes `fd`.
 
     The program shares the duplicate's O_NONBLOCK and can take it away at any time: that alone says nothing of waiting.
     `failed` is told an error before the program is. `spent` is called when the call is over, also when no thread was to
-    be had for it: what it needed can then be closed.
+    be had for it: what it needed can then be closed. What only takes a moment is not woken by signals (`wakes` false):
+    it would be done, and then be done again.
     """
 
     def done(outcome: Any) -> None:
@@ -136,6 +138,9 @@ def own_call(
         else:
             box.listener.value(call, outcome)
 
+    if waits and not wakes:
+        box.jobs.wait(act, done)
+        return
     if waits:
         pid = box.ids(call).process
         once = bool(send_timeout(fd))  # sock_intr_errno() of <net/sock.h>
