@@ -991,7 +991,7 @@ def test_a_read_that_the_system_refuses_is_a_step_like_any(shop: Workshop, layer
             os.chown(path, 65534, 65534)
         os.chown(shop.folder / "in" / "a", 0, 0)
         os.chmod(shop.root.parent, 0o711)
-        words = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+        words = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env")  # it may enter folders
     command = [*words, sys.executable, "-m", "agentbox.cli"]
 
     def agentbox(*more: str) -> subprocess.CompletedProcess[str]:
