@@ -5,8 +5,8 @@ It reads the recording and changes nothing; it is only used once the replay has 
 
 from __future__ import annotations
 
+from agentbox.guard.kernel.netns import is_local
 from agentbox.replay.describe import StepView, describe, diff, nearest, target
-from agentbox.replay.identity import is_loopback
 from agentbox.replay.report import CAUSES, Divergence
 
 TYPE_CHECKING = False
@@ -147,7 +147,8 @@ def _at(recording: Recording, cause: str, expected: int | None, live: StepView) 
 
 
 def _denied(recording: Recording, view: StepView, denials: Denials) -> tuple[str, str]:
-    if "netns" in (recording.header.get("layers") or ()) and view.op.startswith("net.") and is_loopback(view.args):
+    own = "netns" in (recording.header.get("layers") or ()) and view.op.startswith("net.")
+    if own and is_local(str(view.args.get("address", "")), ()):
         return (
             "own-network",
             "the recorded run had a loopback of its own, where it may listen and be reached without a rule",

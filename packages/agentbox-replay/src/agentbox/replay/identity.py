@@ -102,9 +102,3 @@ def _stable_text(text: str) -> str:
         stable: bytes = stable_bytes(text.encode("utf-8", "surrogatepass"))
         return stable.decode("utf-8", "surrogatepass")
     return text
-
-
-def is_loopback(args: dict[str, Any]) -> bool:
-    """True for the args of an act at the loopback or at every address of the machine."""
-    address = str(args.get("address", ""))
-    return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")

@@ -286,22 +286,15 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
         _hand_over(box, call, request, _open_again(found.fd, request.flags))
         return
     args: dict[str, Any] = {"path": found.text}
-    if found.path.startswith((b"/proc/", b"/sys/")):  # made up at each reading, some without an end (kmsg)
-        fd = _open_again(found.fd, request.flags)
-        box.scribe.observe(box.ids(call).process, "fs.read", args)
-        _hand_over(box, call, request, fd)
-        return
-    digest = box.hashes.known(info)
-    if not digest and info.st_size > _HASH_HERE:
+    made_up = found.path.startswith((b"/proc/", b"/sys/"))  # anew at each reading, some of it without an end (kmsg)
+    digest = "" if made_up else box.hashes.known(info)
+    if not made_up and not digest and info.st_size > _HASH_HERE:
         _later(box, call, request, found, args)
         return
+    fd = _open_to_read(box, call, request, found)
     try:
-        fd = _open_again(found.fd, request.flags)
-    except OSError:
-        box.scribe.unread(box.ids(call).process, found.text)
-        raise
-    try:
-        _describe(box, fd, request, args, info, lambda: True)
+        if not made_up:
+            _describe(box, fd, request, args, info, digest=digest)
         box.scribe.observe(box.ids(call).process, "fs.read", args)
     except BaseException:
         os.close(fd)
@@ -309,13 +302,28 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
     _hand_over(box, call, request, fd)
 
 
+def _open_to_read(box: Box, call: Call, request: Request, found: Found) -> int:
+    try:
+        return _open_again(found.fd, request.flags)
+    except OSError:
+        box.scribe.unread(box.ids(call).process, found.text)
+        raise
+
+
 def _describe(
-    box: Box, fd: int, request: Request, args: dict[str, Any], info: os.stat_result, wanted: Callable[[], bool]
+    box: Box,
+    fd: int,
+    request: Request,
+    args: dict[str, Any],
+    info: os.stat_result,
+    *,
+    digest: str = "",
+    wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Add hash and size of what is open for reading to an entry's `args`."""
+    """Add hash (`digest`, if it is known) and size of what is open for reading to an entry's `args`."""
     # Reads of an O_DIRECT descriptor must be aligned (open(2)), which ours are not.
     try:
-        args["sha256"] = box.hashes.known(info) or (
+        args["sha256"] = digest or (
             box.hashes.descriptor(fd) if request.flags & os.O_DIRECT else box.hashes.opened(fd, wanted)
         )
         args["size"] = info.st_size
@@ -325,11 +333,11 @@ def _describe(
 
 def _later(box: Box, call: Call, request: Request, found: Found, args: dict[str, Any]) -> None:
     """Hash a large file in a thread; it is then recorded and handed over on the loop."""
-    fd = _open_again(found.fd, request.flags)
+    fd = _open_to_read(box, call, request, found)
     pid = box.ids(call).process
 
     def work() -> None:
-        _describe(box, fd, request, args, os.fstat(fd), lambda: box.listener.stands(call))
+        _describe(box, fd, request, args, os.fstat(fd), wanted=lambda: box.listener.stands(call))
 
     def done(outcome: Any) -> None:
         try:
