@@ -14,7 +14,7 @@ import sys
 from agentbox.guard import channel
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.family import parent_and_group
-from agentbox.guard.procfs import read_entry
+from agentbox.guard.procfs import life, read_stat
 
 _READ = 256 * 1024
 """More than a unix socket buffers (net.core.wmem_default, 208 KiB), so that one read takes all that was sent before it.
@@ -166,16 +166,15 @@ class Processes:
 
 def _folder(pid: int) -> tuple[int, int] | None:
     try:
-        info = os.stat(f"/proc/{pid}")
+        return life(pid)
     except OSError:
         return None
-    return info.st_ino, info.st_ctime_ns
 
 
 def _started(pid: int) -> int:
-    """When a process was started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 when it is gone."""
+    """When a process was started, in clock ticks since boot; 0 when it is gone."""
     try:
-        return int(read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19])
+        return int(read_stat(pid)[19])
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -11,7 +11,7 @@ import sys
 import time
 from _signal import SIGKILL  # type: ignore[import-not-found]
 
-from agentbox.guard.procfs import read_entry
+from agentbox.guard.procfs import read_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def adopt_orphans() -> None:
 def parent_and_group(pid: int) -> tuple[int, int]:
     """Parent and process group of a live process, (0, 0) when it is not to be found. Source: proc_pid_stat(5)."""
     try:
-        fields = read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        fields = read_stat(pid)
         return int(fields[1]), int(fields[2])
     except (OSError, ValueError, IndexError):
         return 0, 0

@@ -29,6 +29,31 @@ def read_entry(path: str) -> bytes:
         os.close(fd)
 
 
+def member(entry: bytes, name: bytes) -> bytes:
+    """A member of an entry of lines `name: value` (proc_pid_status(5), proc_pid_fdinfo(5)); b"" if there is none.
+
+    A process's name, the first of its status, has no newline.
+    """
+    return (b"\n" + entry).partition(b"\n" + name + b":")[2].partition(b"\n")[0].strip()
+
+
+def read_stat(pid: int) -> list[str]:
+    """The fields of proc_pid_stat(5) after the name: 0 is the state, 1 the parent, 2 the group, 4 the terminal, 19 the
+    start in clock ticks since boot. Raises `OSError`.
+    """
+    return read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii", "replace").split()
+
+
+def life(number: int) -> tuple[int, int]:
+    """What tells a process or thread from a later one of the same number. Raises `OSError` when there is none.
+
+    The kernel makes a new inode for a new one's folder, at a time of its own, and one stat(2) is a tenth of reading
+    what the folder holds.
+    """
+    info = os.stat(b"/proc/%d" % number)
+    return info.st_ino, info.st_ctime_ns
+
+
 def read_long(path: str) -> bytes:
     """An entry of any size, such as a command line. Raises `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

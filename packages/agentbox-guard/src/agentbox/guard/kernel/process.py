@@ -10,8 +10,9 @@ import errno
 import fcntl
 import os
 
+from agentbox.guard import procfs
 from agentbox.guard.kernel import shortage, syscalls
-from agentbox.guard.procfs import read_entry
+from agentbox.guard.procfs import member, read_entry, read_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,23 +55,20 @@ class Askers:
 
     def ids(self, thread: int) -> Ids:
         """The ids of a thread. Raises `OSError` (ESRCH)."""
-        # Numbers are given out again. The kernel makes a new inode for a new thread's folder, at a time of its own,
-        # and one stat(2) is a tenth of reading what the folder holds.
         try:
-            folder = os.stat(b"/proc/%d" % thread)
+            life = procfs.life(thread)
         except OSError:
             raise gone() from None
-        life = folder.st_ino, folder.st_ctime_ns
         known = self._ids.get(thread)
         if known is not None and known[0] == life:
             return known[1]
         status = _status(thread)
-        process = int(_member(status, b"Tgid"))
+        process = int(member(status, b"Tgid"))
         self.heard(process)
         inner, inner_thread = process, thread
         if self._own_proc:  # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1)
-            inner = int((_member(status, b"NStgid") or _member(status, b"Tgid")).split()[-1])
-            inner_thread = int((_member(status, b"NSpid") or _member(status, b"Pid")).split()[-1])
+            inner = int((member(status, b"NStgid") or member(status, b"Tgid")).split()[-1])
+            inner_thread = int((member(status, b"NSpid") or member(status, b"Pid")).split()[-1])
         if len(self._ids) >= _MOST_KNOWN:
             self._ids.clear()
         ids = Ids(process, inner, inner_thread)
@@ -91,15 +89,15 @@ class Askers:
 
     def umask(self, thread: int) -> int:
         """The file mode creation mask (Linux 4.7)."""
-        return int(_member(_status(thread), b"Umask"), 8)
+        return int(member(_status(thread), b"Umask"), 8)
 
     def owner(self, thread: int) -> tuple[int, set[int]]:
         """The user id by which a thread owns files, and its group ids: members Uid, Gid and Groups of
         proc_pid_status(5).
         """
         status = _status(thread)
-        groups = {int(_member(status, b"Gid").split()[3]), *map(int, _member(status, b"Groups").split())}
-        return int(_member(status, b"Uid").split()[3]), groups
+        groups = {int(member(status, b"Gid").split()[3]), *map(int, member(status, b"Groups").split())}
+        return int(member(status, b"Uid").split()[3]), groups
 
     def terminal(self, thread: int) -> tuple[int, int] | None:
         """(major, minor) of the controlling terminal, or None; field 7 of proc_pid_stat(5)."""
@@ -161,9 +159,8 @@ class Askers:
     @staticmethod
     def _flags(thread: int, number: int) -> int:
         try:
-            with open(f"/proc/{thread}/fdinfo/{number}", "rb") as file:
-                return next(int(line[6:], 8) for line in file if line.startswith(b"flags:"))
-        except (OSError, StopIteration) as error:
+            return int(member(read_entry(f"/proc/{thread}/fdinfo/{number}"), b"flags"), 8)
+        except (OSError, ValueError) as error:
             raise _or_short(error, OSError(errno.EBADF, os.strerror(errno.EBADF))) from None
 
 
@@ -174,22 +171,14 @@ def _or_short(error: Exception, instead: OSError) -> Exception:
 
 def _status(thread: int) -> bytes:
     try:
-        return b"\n" + read_entry(f"/proc/{thread}/status")
+        return read_entry(f"/proc/{thread}/status")
     except OSError as error:
         raise _or_short(error, gone()) from None
 
 
-def _member(status: bytes, name: bytes) -> bytes:
-    """A member of proc_pid_status(5); b"" if the kernel has none. The process's name, the first one, has no newline."""
-    return status.partition(b"\n" + name + b":")[2].partition(b"\n")[0].strip()
-
-
 def stat_fields(pid: int) -> list[str]:
-    """The fields of proc_pid_stat(5) after the name: index 0 is the state, 1 the parent, 4 the terminal, 19 the start.
-
-    Raises `OSError` (ESRCH).
-    """
+    """See `procfs.read_stat`. Raises `OSError` (ESRCH, or the shortage of descriptors that kept us from looking)."""
     try:
-        return read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii", "replace").split()
+        return read_stat(pid)
     except OSError as error:
         raise _or_short(error, gone()) from None

@@ -11,7 +11,7 @@ import os
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel.traps._base import Box, number
-from agentbox.guard.procfs import read_entry
+from agentbox.guard.procfs import member, read_entry
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -57,13 +57,9 @@ def _inner_group(pid: int, pidns: bool) -> int:
     if not pidns:
         return parent_and_group(pid)[1]
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith(b"NSpgid:"):
-                    return int(line.split()[-1])
-    except OSError:
-        pass
-    return -1
+        return int(member(read_entry(f"/proc/{pid}/status"), b"NSpgid").split()[-1])
+    except (OSError, IndexError):
+        return -1
 
 
 def _one(box: Box, call: Call, own: int, target: int, signal: int) -> None:
@@ -114,12 +110,9 @@ def _pidfd(box: Box, call: Call, name: str) -> None:
 
 def _process_of(pidfd: int) -> int:
     try:
-        for line in read_entry(f"/proc/self/fdinfo/{pidfd}").splitlines():
-            if line.startswith(b"Pid:"):
-                return int(line[4:])
+        return int(member(read_entry(f"/proc/self/fdinfo/{pidfd}"), b"Pid"))
     except (OSError, ValueError):
-        pass
-    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
 
 def _send(pid: int, signal: int) -> None:
