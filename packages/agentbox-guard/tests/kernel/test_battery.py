@@ -12,18 +12,12 @@ import tempfile
 import threading
 
 import pytest
+from scenes import scenes, source_folders
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ORDINARY = 1000
 COUNT = 36
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
-
-
-def source_folders():
-    import agentbox
-
-    return [os.path.dirname(path) for path in agentbox.__path__]
 
 
 class Servers:
@@ -179,23 +173,7 @@ class Scene:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.fixture(params=[None, ORDINARY], ids=["as it is", "ordinary"])
-def scene(request):
-    if request.param is not None and os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    if request.param is not None and not all(_reachable(path) for path in source_folders()):
-        pytest.skip("the checkout cannot be read by an ordinary user")
-    made = Scene(request.param)
-    yield made
-    made.close()
-
-
-def _reachable(path):
-    while path != "/":
-        if not os.stat(path).st_mode & 0o001:
-            return False
-        path = os.path.dirname(path)
-    return True
+scene = scenes(Scene)
 
 
 def test_each_attempt_works_without_the_sandbox(scene):

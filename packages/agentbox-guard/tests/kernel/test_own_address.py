@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from test_battery import source_folders
+from scenes import source_folders
 from test_sockets import scene  # noqa: F401 (a fixture)
 
 pytestmark = [

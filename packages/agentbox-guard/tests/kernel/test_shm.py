@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 from confined_child import ORDINARY
-from test_battery import _reachable, source_folders
+from scenes import scenes, source_folders
 
 from agentbox.guard.kernel import landlock, netns, seccomp, shm
 from agentbox.policy import parse
@@ -77,15 +77,7 @@ class Scene:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.fixture(params=[None, ORDINARY], ids=["as it is", "ordinary"])
-def scene(request):
-    if request.param is not None and os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    if request.param is not None and not all(_reachable(path) for path in source_folders()):
-        pytest.skip("the checkout cannot be read by an ordinary user")
-    made = Scene(request.param)
-    yield made
-    made.close()
+scene = scenes(Scene, ORDINARY)
 
 
 MULTIPROCESSING = """

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 import pytest
-from test_battery import ORDINARY, _reachable, source_folders
+from scenes import scenes, source_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 
@@ -188,15 +188,7 @@ class Scene:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.fixture(params=[None, ORDINARY], ids=["as it is", "ordinary"])
-def scene(request):
-    if request.param is not None and os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    if request.param is not None and not all(_reachable(path) for path in source_folders()):
-        pytest.skip("the checkout cannot be read by an ordinary user")
-    made = Scene(request.param)
-    yield made
-    made.close()
+scene = scenes(Scene)
 
 
 def test_netlink_is_asked_but_changes_nothing(scene):
