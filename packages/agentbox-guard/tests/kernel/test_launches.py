@@ -11,8 +11,9 @@ from bench import MACHINES, NO_NAMESPACES, Bench
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel.confine import Handover
-from agentbox.guard.kernel.launches import Launches, life
+from agentbox.guard.kernel.launches import Launches
 from agentbox.guard.kernel.spawner import ENDED, Spawner
+from agentbox.guard.procfs import started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 
@@ -39,7 +40,7 @@ def test_a_launch_ends_with_its_process(processes, monkeypatch):
     """Another process by the same number, which has begun at another time, may not use it."""
     launches = Launches()
     launches.add(7, processes[0])
-    monkeypatch.setattr("agentbox.guard.kernel.launches.life", lambda pid: life(pid) + "0")
+    monkeypatch.setattr("agentbox.guard.kernel.launches.started", lambda pid: started(pid) + 1)
     assert not launches.take(7, processes[0])
 
 

@@ -23,7 +23,7 @@ def pid():
 
 def reused(monkeypatch, start):
     """From now on every pid stands for a process that was started at `start`."""
-    monkeypatch.setattr(connections, "_started", lambda pid: start)
+    monkeypatch.setattr(connections, "started", lambda pid: start)
     monkeypatch.setattr(connections, "_folder", lambda pid: (start, start))
 
 

@@ -14,7 +14,7 @@ import sys
 from agentbox.guard import channel
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.family import parent_and_group
-from agentbox.guard.procfs import life, read_stat
+from agentbox.guard.procfs import life, started
 
 _READ = 256 * 1024
 """More than a unix socket buffers (net.core.wmem_default, 208 KiB), so that one read takes all that was sent before it.
@@ -54,7 +54,7 @@ class Process:
     def __init__(self, number: int, pid: int) -> None:
         self.number = number
         self.pid = pid
-        self._folder, self._started = _folder(pid), _started(pid)
+        self._folder, self._started = _folder(pid), started(pid)
         self.armed = False
         self.told = False
         self.runtime = ""
@@ -73,7 +73,7 @@ class Process:
         folder = _folder(self.pid)
         if folder is None or folder == self._folder:
             return False
-        if _started(self.pid) != self._started:
+        if started(self.pid) != self._started:
             return True
         self._folder = folder
         return False
@@ -169,14 +169,6 @@ def _folder(pid: int) -> tuple[int, int] | None:
         return life(pid)
     except OSError:
         return None
-
-
-def _started(pid: int) -> int:
-    """When a process was started, in clock ticks since boot; 0 when it is gone."""
-    try:
-        return int(read_stat(pid)[19])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 class Connection:

@@ -44,11 +44,21 @@ def read_stat(pid: int) -> list[str]:
     return read_entry(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii", "replace").split()
 
 
+def started(pid: int) -> int:
+    """When a process was started, in clock ticks since boot, which tells it from another one by its number; 0 when it
+    is gone.
+    """
+    try:
+        return int(read_stat(pid)[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def life(number: int) -> tuple[int, int]:
-    """What tells a process or thread from a later one of the same number. Raises `OSError` when there is none.
+    """What nobody who has the number of a process or thread later has. Raises `OSError` when there is none.
 
     The kernel makes a new inode for a new one's folder, at a time of its own, and one stat(2) is a tenth of reading
-    what the folder holds.
+    what the folder holds. It may make one anew for the same process: another answer says that it is to be asked again.
     """
     info = os.stat(b"/proc/%d" % number)
     return info.st_ino, info.st_ctime_ns

@@ -7,23 +7,13 @@ filter that was handed over with it.
 from __future__ import annotations
 
 from agentbox.guard.family import parent_and_group
-from agentbox.guard.kernel.process import stat_fields
+from agentbox.guard.procfs import started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST_KNOWN = 1024
-
-
-def life(pid: int) -> str:
-    """The start of a process, which tells it from another one by its number (field 22 of proc_pid_stat(5)); "" when it
-    is gone.
-    """
-    try:
-        return stat_fields(pid)[19]
-    except (OSError, IndexError):
-        return ""
 
 
 class Launches:
@@ -33,21 +23,21 @@ class Launches:
 
     def __init__(self) -> None:
         self.starter: Callable[[], int] = lambda: 0
-        self._waiting: dict[int, tuple[int, str]] = {}
-        self._begun: dict[int, str] = {}
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._begun: dict[int, int] = {}
 
     def add(self, listener: int, pid: int) -> None:
         """The process has handed over its listener, and is about to execute what the supervisor has decided on."""
-        self._waiting[listener] = pid, life(pid)
+        self._waiting[listener] = pid, started(pid)
 
     def take(self, listener: int, pid: int) -> bool:
         """Whether this exec, of which `listener` told, is the one that was decided on; it is one only once."""
-        if listener not in self._waiting or self._waiting[listener] != (pid, life(pid)):
+        if listener not in self._waiting or self._waiting[listener] != (pid, started(pid)):
             return False
         del self._waiting[listener]
         if len(self._begun) >= _MOST_KNOWN:
-            self._begun = {known: start for known, start in self._begun.items() if life(known) == start}
-        self._begun[pid] = life(pid)
+            self._begun = {known: start for known, start in self._begun.items() if started(known) == start}
+        self._begun[pid] = started(pid)
         return True
 
     def holds(self, pid: int) -> bool:
@@ -61,4 +51,4 @@ class Launches:
         parent = parent_and_group(pid)[0]
         if starter in (pid, parent):
             return True
-        return parent_and_group(parent)[0] == starter and self._begun.get(pid, "") != life(pid)
+        return parent_and_group(parent)[0] == starter and self._begun.get(pid, 0) != started(pid)

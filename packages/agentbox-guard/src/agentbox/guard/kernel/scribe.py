@@ -85,8 +85,7 @@ class Scribe:
         told = self._announced.take_read(pid, args["path"])
         if told is None or args.get("sha256", "") == "" or args["size"] > LARGEST:
             return False
-        self._begin()
-        self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
+        self._tell_read(pid, args, told)
         return True
 
     def unread(self, pid: int, path: str) -> None:
@@ -96,9 +95,11 @@ class Scribe:
         args = self.shown({"path": path})
         told = self._announced.take_read(pid, args["path"])
         if told is not None:
-            self._begin()
-            args["absent"] = True
-            self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
+            self._tell_read(pid, {**args, "absent": True}, told)
+
+    def _tell_read(self, pid: int, args: dict[str, Any], told: tuple[str, str]) -> None:
+        self._begin()
+        self._session.observe(Event("fs.read", args, lane=told[0], pid=pid, src="guard", site=told[1]))
 
     def consult(self, pid: int, op: str, args: Mapping[str, Any]) -> bool:
         """Before something leaves the machine: whether the session lets it happen. A replay ends the run here."""

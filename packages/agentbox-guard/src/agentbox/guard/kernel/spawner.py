@@ -16,8 +16,8 @@ import struct
 import sys
 
 from agentbox.guard.kernel import syscalls
-from agentbox.guard.kernel.launches import life
 from agentbox.guard.kernel.netns import drop_capabilities
+from agentbox.guard.procfs import started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,14 +138,14 @@ class Spawner:
         self._make = make
         self._post = post
         self._lock = allocate_lock()
-        self._starter: tuple[int, str] | None = None
+        self._starter: tuple[int, int] | None = None
 
     def starter(self, patience: int = _PATIENCE) -> int:
         """The starter's process, as we number it; 0 when it has ended, or is not there after so many milliseconds."""
         if self._starter is None:
             self._starter = _announced(self._requests, patience)
-        pid, start = self._starter or (0, "")
-        return pid if start and life(pid) == start else 0
+        pid, start = self._starter or (0, 0)
+        return pid if start and started(pid) == start else 0
 
     def start(
         self,
@@ -206,8 +206,8 @@ class Spawner:
             os.close(pidfd)
 
 
-def _announced(requests: _socket.socket, patience: int) -> tuple[int, str] | None:
-    """The starter that has said that it is up, by its number and start; (0, "") when it is gone, None when none is yet.
+def _announced(requests: _socket.socket, patience: int) -> tuple[int, int] | None:
+    """The starter that has said that it is up, by its number and start; (0, 0) when it is gone, None when none is yet.
 
     The socket stays as it is: another thread may be sending by it.
     """
@@ -218,9 +218,9 @@ def _announced(requests: _socket.socket, patience: int) -> tuple[int, str] | Non
     try:
         _, ancillary, _, _ = requests.recvmsg(1, _socket.CMSG_SPACE(12), _MSG_DONTWAIT)
     except OSError:
-        return 0, ""
+        return 0, 0
     pid = struct.unpack("=iII", ancillary[0][2])[0] if ancillary else 0
-    return pid, life(pid)
+    return pid, started(pid)
 
 
 class Program:

@@ -13,7 +13,7 @@ import os
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number
-from agentbox.guard.procfs import read_long
+from agentbox.guard.procfs import member, read_long
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def _seen(thread: int, old: int) -> tuple[set[int], list[int]]:
 
 def _is(thread: int, place: int, old: int) -> bool:
     """Whether a number stands for a socket of ours, by its fdinfo (`ino` since Linux 5.14). Raises `OSError`."""
-    wanted = b"ino:\t%d" % os.fstat(old).st_ino
-    return wanted in read_long(f"/proc/{thread}/fdinfo/{place}").splitlines()
+    return member(read_long(f"/proc/{thread}/fdinfo/{place}"), b"ino") == b"%d" % os.fstat(old).st_ino
 
 
 def _watches(thread: int, at: int, old: int) -> list[Watch]:
