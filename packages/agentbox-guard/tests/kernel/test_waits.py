@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from bench import Bench
@@ -224,14 +224,14 @@ class Crowded:
             self.kept.append(one)
 
     def serve(self):
-        while True:
-            try:
-                one, _ = self.server.accept()
-            except OSError:  # it is closed
-                return
-            self.kept.append(one)
-            with suppress(OSError):
-                one.sendall(b"x")
+        with ExitStack() as accepted:  # by this thread, which may be in the middle of it when the others are closed
+            while True:
+                try:
+                    one = accepted.enter_context(self.server.accept()[0])
+                except OSError:  # the server is closed
+                    return
+                with suppress(OSError):
+                    one.sendall(b"x")
 
     def close(self):
         self.server.shutdown(socket.SHUT_RDWR)
