@@ -75,3 +75,20 @@ def test_what_cannot_be_recorded_still_ends_the_run():
     wall.box = None
     with pytest.raises(TraceError):
         wall.take(SimpleNamespace(receive=lambda: SimpleNamespace(pid=os.getpid(), number=7, arch=1)))
+
+
+def test_a_process_that_is_ended_is_told_of_once():
+    """It may be met again between the signal and its end; another one by its number is told of."""
+    told = []
+    wall = Wall.__new__(Wall)
+    wall._ended = {}
+    wall.box = SimpleNamespace(
+        scribe=SimpleNamespace(deny=lambda pid, op, args, denial: told.append(pid), flush=lambda: None)
+    )
+    with subprocess.Popen(["sleep", "60"]) as one:
+        wall._end(one.pid, "other")
+        wall._end(one.pid, "other")  # not waited for, so it is there still
+        assert told == [one.pid]
+        wall._ended[one.pid] += 1
+        wall._end(one.pid, "other")
+    assert told == [one.pid] * 2 and one.returncode == -9

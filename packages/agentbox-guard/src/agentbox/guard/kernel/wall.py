@@ -24,6 +24,7 @@ from agentbox.guard.kernel.traps import Box, handler
 from agentbox.guard.kernel.traps._base import NEVER, Held
 from agentbox.guard.kernel.waits import Waits
 from agentbox.guard.kernel.walk import Tree
+from agentbox.guard.procfs import started
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from agentbox.guard.session import Event
 
 SURPRISE = "a thread changed an exec while it was under way"
+_MOST_ENDED = 1024
 UNDECIDED = "agentbox could not decide it"
 
 
@@ -102,6 +104,8 @@ class Wall:
         self.own_processes = netns
         self._spare = shortage.Spare()
         self._listeners: list[Listener] = []
+        self._ended: dict[int, int] = {}
+        """Processes that were ended, by number, with their start."""
         self._loop: Loop
         self._drain: Callable[[int], None] = lambda pid: None
 
@@ -235,7 +239,15 @@ class Wall:
         return True
 
     def _end(self, pid: int, reason: str) -> None:
-        """End a process that has become another program than was decided on, then record what it was."""
+        """End a process that has become another program than was decided on, then record what it was, once: it may be
+        seen again before it is gone.
+        """
+        start = started(pid)
+        if start and self._ended.get(pid) == start:
+            return
+        if len(self._ended) >= _MOST_ENDED:
+            self._ended.clear()
+        self._ended[pid] = start
         try:
             file = os.readlink(f"/proc/{pid}/exe")
         except OSError:
