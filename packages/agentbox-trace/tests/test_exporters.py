@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import stat
 from pathlib import Path
@@ -78,3 +79,20 @@ def test_sqlite_leaves_nothing_half_made(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="the database cannot be written: unique constraint failed"):
         exporter("sqlite").export(read(path), str(tmp_path / "bad.sqlite"))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["good.sqlite", "run.jsonl"]
+
+
+def test_sqlite_takes_what_json_can_hold(tmp_path: Path) -> None:
+    """Numbers over 64 bits, NaN, and names that are not text fit the reader, so they fit the database."""
+    path = tmp_path / "run.jsonl"
+    writer = TraceWriter.create(path)
+    writer.append("meta", "run.start", args={"\udcff": 1}, pid=(1 << 70) + 1)
+    writer.append("deny", "x", extra={"rule": 1 << 63, "fix": -(1 << 63)})
+    writer.close()
+    path.write_bytes(re.sub(rb'"ts":[0-9.]+', b'"ts":NaN', path.read_bytes()))
+    assert exporter("sqlite").export(read(path), str(tmp_path / "run.sqlite")) == 2
+    with sqlite3.connect(tmp_path / "run.sqlite") as database:
+        found = database.execute("SELECT ts, pid, rule, fix FROM entries ORDER BY seq").fetchall()
+        names = [name for (name,) in database.execute("SELECT name FROM run")]
+    database.close()
+    assert found == [("NaN", b"%d" % ((1 << 70) + 1), None, None), ("NaN", 0, b"%d" % (1 << 63), str(-(1 << 63)))]
+    assert "run.start.\\udcff" in names

@@ -106,7 +106,14 @@ def test_garbage(tmp_path: Path, data: bytes, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "text"),
-    [(b'"args":{"path":"x"}', b'"args":null', "`args` is 'None'"), (b'"lane":"0.0"', b'"lane":5', "`lane` is '5'")],
+    [
+        (b'"args":{"path":"x"}', b'"args":null', "`args` is 'None'"),
+        (b'"lane":"0.0"', b'"lane":5', "`lane` is '5'"),
+        # What a terminal would obey: U+009B begins a control sequence there, and U+202E turns the text around.
+        (b'"path":"x"', b'"path":"\xc2\x9b2J"', r"holds '\xc2\x9b2J"),
+        (b'"path":"x"', b'"path":"\xe2\x80\xaex"', r"holds '\xe2\x80\xaex"),
+        (b'"path":"x"', b'"path":\r"x"', r"holds '\r"),
+    ],
 )
 def test_malformed(tmp_path: Path, old: bytes, new: bytes, text: str) -> None:
     """A chain that somebody else has made of lines that mean nothing is whole, and its reader says what is wrong, not

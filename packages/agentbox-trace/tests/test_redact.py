@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import time
@@ -31,6 +32,9 @@ def forms(value: str) -> dict[str, str]:
         "quote all": urllib.parse.quote(value, safe=""),
         "quote_plus": urllib.parse.quote_plus(value),
         "lower percent": re.sub("%..", lambda match: match[0].lower(), urllib.parse.quote(value, safe="")),
+        "every byte percent": "".join(f"%{byte:02X}" for byte in raw),
+        "percent in percent": urllib.parse.quote(urllib.parse.quote(value, safe=""), safe=""),
+        "html": html.escape(value),
         "json": json.dumps(value)[1:-1],
         "json utf-8": json.dumps(value, ensure_ascii=False)[1:-1],
         "json in json": json.dumps(json.dumps(value))[1:-1],
@@ -50,6 +54,16 @@ def test_value_in_any_form(form: str) -> None:
     clean = redactor.text(f"before [{text}] after")
     assert re.fullmatch(rf"before \[[A-Za-z0-9]*\\?\"?{MARK}\\?\"?[A-Za-z0-9=]*\] after", clean), clean
     assert "API_TOKEN" in clean
+
+
+@pytest.mark.parametrize("length", range(1, len(SECRET)))
+def test_the_beginning_of_a_value_where_a_text_was_cut(length: int) -> None:
+    """From six characters on, as of whole values; elsewhere in a text it is nobody's secret."""
+    text = "curl " + SECRET[:length]
+    clean = redactor.doc({"target": text})["target"]
+    assert clean == (text if length < 6 else f"curl {redactor.placeholder('API_TOKEN', SECRET)}")
+    assert redactor.suspects(text) and redactor.suspects(json.dumps(text)) if length >= 6 else True
+    assert redactor.text(text + "!") == text + "!"
 
 
 @settings(deadline=None)

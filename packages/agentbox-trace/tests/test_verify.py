@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentbox.trace import TraceError, TraceWriter, verify, verify_from
-from agentbox.trace.chain import MAX_LINE, START, ZERO
+from agentbox.trace.chain import MAX_LINE, PREFIX, START, ZERO, line_hash
 from agentbox.trace.parallel import usable_processes
 
 
@@ -58,7 +58,7 @@ def test_unsealed(tmp_path: Path, write_trace) -> None:
 @pytest.mark.parametrize(
     ("data", "status", "text"),
     [
-        (b"", "empty", "the file is empty"),
+        (b"", "empty", "is empty"),
         (b"\x00" * 100_000, "not-a-trace", "begins with '\\x00\\x00"),
         (b"\x80\xff\xfe\x00" * 1000, "not-a-trace", "line 1 begins with"),
         (b"no newline at all" * 100_000, "not-a-trace", "no newline"),
@@ -92,7 +92,8 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     ]:
         with pytest.raises(TraceError) as caught:
             verify(name)
-        assert text in str(caught.value) and "\n" not in str(caught.value)
+        assert text in str(caught.value) and "\n" not in str(caught.value) and caught.value.hint
+        assert caught.value.hint.startswith("record one first" if "no such file" in text else "name the trace")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -177,6 +178,76 @@ def test_resume_sees_damage(trace: Path) -> None:
     assert (verify_from(trace, *place).status, verify_from(trace, *place).line) == ("edited", 5)
     trace.write_bytes(b"".join(lines[:2]))
     assert verify_from(trace, *place).status == "deleted"
+
+
+def test_resume_claims_only_what_it_looked_at(trace: Path) -> None:
+    """The lines before the place are taken for granted, in words; the last of them must be the one given."""
+    lines = trace.read_bytes().splitlines(keepends=True)
+    place = (len(b"".join(lines[:3])), lines[3][9:73].decode(), 3)
+    report = verify_from(trace, *place)
+    assert report.message == f"{trace}: intact and sealed, 7 lines, the first 3 taken for granted"
+    assert report.proved == [
+        "each line from 4 to 7 carries the hash of the line before it and the next number",
+        "the last line is a seal that carries the hash of its own bytes",
+    ]
+    assert report.not_proved[0] == "the first 3 lines: what was found before is taken for granted"
+    trace.write_bytes(b"".join(lines).replace(b"/data/1", b"/data/9"))
+    assert (verify_from(trace, *place).status, verify_from(trace, *place).line) == ("edited", 3)
+
+
+@pytest.mark.parametrize(
+    "more", [b"x", b"\0" * 100, b'{"prev":"%s","seq":7,"ts":1764000000.000000,"kind":"meta","op":"x"}\n']
+)
+def test_resume_sees_what_follows_the_seal(trace: Path, more: bytes) -> None:
+    """Nothing follows a seal, whether it was met in this call or in the one before."""
+    report = verify_from(trace)
+    with open(trace, "ab") as file:
+        file.write(more.replace(b"%s", report.head.encode()))
+    for place in ((0, ZERO, 0), (report.offset, report.head, report.entries)):
+        after = verify_from(trace, *place)
+        assert (after.ok, after.status, after.line) == (False, "after-seal", 8)
+
+
+def test_resume_at_a_seal(trace: Path) -> None:
+    """A trace that was sealed before still is."""
+    report = verify_from(trace)
+    again = verify_from(trace, report.offset, report.head, report.entries)
+    assert (again.ok, again.status, again.entries) == (True, "sealed", 7)
+
+
+def test_resume_at_the_start_asks_for_the_format(trace: Path) -> None:
+    """From the start the first line is judged as `verify` does."""
+    trace.write_bytes(trace.read_bytes().replace(b"agentbox-trace/1", b"agentbox-trace/2", 1))
+    assert verify_from(trace).status == verify(trace).status == "not-a-trace"
+
+
+def test_time_of_another_form(trace: Path) -> None:
+    """What stands where `ts` must be is looked at: also of the right width, in any line, by any number of processes."""
+    lines = trace.read_bytes().splitlines(keepends=True)
+    for number in (2, len(lines) - 2):
+        chained, head = [], ZERO
+        for at, line in enumerate(lines[:-1]):
+            line = PREFIX + head.encode() + line[73:]
+            chained.append(line.replace(b'"ts":', b'"xs":') if at == number else line)
+            head = line_hash(chained[-1])
+        trace.write_bytes(b"".join(chained))
+        report = verify(trace, allow_unsealed=True)
+        assert (report.ok, report.status, report.line) == (False, "malformed", number + 1)
+
+
+def test_changed_time(trace: Path) -> None:
+    """A line whose time was changed into none is a changed one, if the next line tells, and no malformed one."""
+    lines = trace.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"ts":1', b'"ts":x')
+    trace.write_bytes(b"".join(lines))
+    assert (verify(trace).status, verify(trace).line) == ("edited", 3)
+
+
+def test_sparse_growth_after_the_seal(trace: Path) -> None:
+    """Whatever its length, what follows the seal follows the seal."""
+    with open(trace, "ab") as file:
+        file.truncate(2 * MAX_LINE)
+    assert (verify(trace, processes=1).status, verify(trace).line) == ("after-seal", 8)
 
 
 def test_start_of_another_trace(trace: Path) -> None:

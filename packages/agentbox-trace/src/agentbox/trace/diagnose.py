@@ -82,18 +82,14 @@ def _check_format(line: bytes) -> Finding | None:
 def diagnose(fd: int, position: Walk) -> Finding:
     """Name the damage at `position`, whose next line does not fit."""
     number = position.seq + 1
-    if position.bad == "long":
-        return "too-long", number, f"line {number} is longer than {MAX_LINE} bytes"
-    if position.bad == "form":
-        return (
-            "malformed",
-            number,
-            f"line {number} is chained but is no entry: expected ts with six decimals, then a known kind, then op",
-        )
     if position.seal >= 0:
         return after_seal(position.seal)
+    if position.bad == "long":
+        return "too-long", number, f"line {number} is longer than {MAX_LINE} bytes"
     line, after, third = _three_lines(fd, position.offset)
     here, next_ = split_prefix(line), split_prefix(after)
+    if position.bad == "form":
+        return _no_entry(number, line, next_)
     continued = next_ is not None and next_[:2] == (position.head, position.seq)
     if here is None:
         return _no_prefix(position, line, continued)
@@ -107,6 +103,21 @@ def diagnose(fd: int, position: Walk) -> Finding:
     if seq > position.seq:
         return _later(fd, position, seq)
     return _changed(position, line, after, prev, next_)
+
+
+def _no_entry(number: int, line: bytes, next_: tuple[str, int, int] | None) -> Finding:
+    """The line before leads here, but `ts`, `kind` and `op` do not follow: written so, or changed afterwards."""
+    if next_ is not None and next_[0] != line_hash(line):
+        return (
+            "edited",
+            number,
+            f"line {number} was changed: its hash is not the one that line {number + 1} carries",
+        )
+    return (
+        "malformed",
+        number,
+        f"line {number} is chained but is no entry: expected ts with six decimals, then a known kind, then op",
+    )
 
 
 def _no_prefix(position: Walk, line: bytes, continued: bool) -> Finding:

@@ -15,6 +15,8 @@ from .errors import TraceError, from_os, shown
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _OTHER = "name another trace: -t FILE"
+_NAME_IT = "name the trace, as in trace.jsonl"
+_MAKE_IT = "record one first, or name the file that it was recorded to"
 _AWAY = f"move it away or {_OTHER}"
 
 
@@ -79,17 +81,18 @@ def open_trace(path: str | os.PathLike[str]) -> int:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise from_os(name, "cannot be opened", error) from None
+        hint = _MAKE_IT if isinstance(error, FileNotFoundError) else _NAME_IT
+        raise from_os(name, "cannot be opened", error, hint=hint) from None
     except ValueError:
-        raise TraceError(f"{shown(name)}: cannot be opened: its name holds a NUL byte", code="io") from None
+        raise TraceError(
+            f"{shown(name)}: cannot be opened: its name holds a NUL byte", code="io", hint=_NAME_IT
+        ) from None
     kind = os.fstat(fd).st_mode
     if stat.S_ISREG(kind):
         return fd
     os.close(fd)
     what = "a directory" if stat.S_ISDIR(kind) else "a pipe" if stat.S_ISFIFO(kind) else "a device"
-    raise TraceError(
-        f"{shown(name)}: is {what}, expected a trace file", code="io", hint="name the trace, as in trace.jsonl"
-    )
+    raise TraceError(f"{shown(name)}: is {what}, expected a trace file", code="io", hint=_NAME_IT)
 
 
 def rotate(path: str | os.PathLike[str]) -> str | None:

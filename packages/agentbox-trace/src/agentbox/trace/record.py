@@ -76,6 +76,8 @@ def parse(raw: bytes, number: int, place: str) -> Entry:
             code="not-a-trace",
             hint="was this file written by agentbox?",
         )
+    if not raw.isascii() or not raw[:-1].decode("ascii").isprintable():  # it may go to a terminal as it is
+        raise _malformed(f"{where}: holds {sample(_unprintable(raw))}, expected printable ASCII")
     doc = _loads(raw, where)
     for name, types in _TYPES.items():
         value = doc.get(name)
@@ -87,6 +89,11 @@ def parse(raw: bytes, number: int, place: str) -> Entry:
     if (doc["prev"], doc["seq"]) != head[:2]:
         raise _malformed(f"{where}: holds `prev` or `seq` twice, expected each once")
     return Entry(raw, doc)
+
+
+def _unprintable(raw: bytes) -> bytes:
+    """A line from its first byte on that is no printable ASCII."""
+    return raw.lstrip(bytes(range(0x20, 0x7F)))
 
 
 def _loads(raw: bytes, where: str) -> dict[str, Any]:

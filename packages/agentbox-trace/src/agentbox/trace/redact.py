@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .secretforms import compiled, needles, password_in_url
+from .secretforms import beginnings, compiled, needles, password_in_url
 from .secretnames import HEADERS, QUERY_ONLY, STEMS, is_secret_member, is_secret_variable
 
 TYPE_CHECKING = False
@@ -34,9 +34,10 @@ class Redactor:
     """Replaces secrets in JSON values, texts and bytes.
 
     `env_values` maps the names of environment variables to values; those whose name looks like a secret (and the
-    passwords inside of URLs) are replaced wherever their value appears: as it is, escaped for JSON, percent-encoded,
-    in base64 and in hex. `key` (bytes) makes the eight hex digits of a placeholder; it is random by default and
-    should not outlive the run, because whoever has it can try out weak secrets.
+    passwords inside of URLs) are replaced wherever their value appears: as it is, escaped for JSON or HTML, encoded
+    with percent signs, in base64 and in hex; its beginning as well, where a text ends with it, since long texts are
+    cut. `key` (bytes) makes the eight hex digits of a placeholder; it is random by default and should not outlive the
+    run, because whoever has it can try out weak secrets.
     """
 
     __slots__ = ("_key", "_needles", "_patterns", "_values")
@@ -51,7 +52,8 @@ class Redactor:
                 values.setdefault(secret, name)
         # The longest first, so that a secret which holds another is not torn apart. Each with its needles.
         self._values = [(value, values[value], needles(value)) for value in sorted(values, key=len, reverse=True)]
-        self._needles = tuple(dict.fromkeys([*STEMS, "\\u00", *(form for *_, forms in self._values for form in forms)]))
+        forms = [form for value, _, forms in self._values for form in (*forms, *beginnings(value[:SHORTEST]))]
+        self._needles = tuple(dict.fromkeys([*STEMS, "\\u00", *forms]))
         self._patterns: dict[str, Pattern[str]] = {}
         """By rule or value, compiled when first needed: `re` and they take longer than all else that a run's start
         does here.
@@ -65,7 +67,13 @@ class Redactor:
         ) in self._needles:  # measured: faster than one alternation, whose cost grows with the first letters in it
             if needle in low:
                 return True
-        return "://" in low and "@" in low
+        return ("://" in low and "@" in low) or ("%" in low and self._values != [] and self._in_percent(low))
+
+    def _in_percent(self, low: str) -> bool:
+        """Whether a value may be there with letters percent-encoded, which hides it from the needles."""
+        from urllib.parse import unquote
+
+        return _holds(unquote(low).lower(), self._needles)
 
     def doc(self, value: Any) -> Any:
         """Return a JSON value with its secrets replaced: by the names of members, by pairs of a name and a value, in
@@ -125,6 +133,16 @@ class Redactor:
 
     def _replace_values(self, text: str) -> str:
         """Replace every form of every secret value, but not inside of placeholders."""
+        text = self._replace_whole(text)
+        for value, name, _ in self._values:
+            at = text.find(value[:SHORTEST], max(0, len(text) - len(value) + 1))
+            while at >= 0 and not value.startswith(text[at:]):
+                at = text.find(value[:SHORTEST], at + 1)
+            if at >= 0:
+                text = text[:at] + self.placeholder(name, value)
+        return text
+
+    def _replace_whole(self, text: str) -> str:
         for value, name, forms in self._values:
             if "%" not in text and not _holds(text.lower(), forms):
                 continue

@@ -16,6 +16,13 @@ def needles(value: str) -> list[str]:
     return list(dict.fromkeys(_longest_run(form)[:12].lower() for form in (value, *_coded(value))))
 
 
+def beginnings(start: str) -> list[str]:
+    """Return the lower-cased forms in which a text, or a line of JSON, may hold the beginning of a value."""
+    from _json import encode_basestring_ascii  # the same as json.dumps, which would load all of json
+
+    return list(dict.fromkeys((start.lower(), encode_basestring_ascii(start)[1:-1].lower())))
+
+
 def _longest_run(text: str) -> str:
     """Return the longest run of letters and digits: the part that no escaping and neither alphabet of base64
     changes."""
@@ -32,8 +39,8 @@ def password_in_url(value: str) -> str:
 
 
 def compiled(value: str) -> Pattern[str]:
-    """Return a pattern for a value in which any character may be percent-encoded or escaped for JSON, or all of it
-    be base64 or hex."""
+    """Return a pattern for a value in which any character may be percent-encoded (more than once), or escaped for JSON
+    or HTML, or all of it be base64 or hex."""
     import re
 
     plain = "".join(_any_char(char) for char in value)
@@ -55,13 +62,14 @@ def _coded(value: str) -> list[str]:
     return list(dict.fromkeys(forms))
 
 
+_ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "(?:quot|#34)", "'": "(?:apos|#39|#[xX]27)"}
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 def _any_char(char: str) -> str:
     import re
 
-    forms = [re.escape(char), "".join(f"(?i:%{byte:02x})" for byte in char.encode("utf-8", "surrogatepass"))]
+    forms = [re.escape(char), "".join(f"(?i:%(?:25)*{byte:02x})" for byte in char.encode("utf-8", "surrogatepass"))]
     if char == " ":
         forms.append(r"\+")
     if not (char.isascii() and char.isalnum()):
@@ -69,6 +77,8 @@ def _any_char(char: str) -> str:
         forms.append("".join(rf"\\+u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2)))
         if char in '"\\/':
             forms.insert(0, r"\\+" + re.escape(char))
+        if char in _ENTITIES:
+            forms.insert(0, f"&{_ENTITIES[char]};")
         if char in _SHORT:
             forms.append(rf"\\+{_SHORT[char]}")
     return f"(?:{'|'.join(forms)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from .blobs import check_blob
-from .chain import MAX_LINE, SEAL_TAIL, SHA, START, ZERO, is_hash, seal_holds
+from .chain import MAX_LINE, SEAL_TAIL, SHA, START, ZERO, is_hash, is_seal, line_hash, seal_holds
 from .diagnose import after_seal, check_start, diagnose, find_head
 from .errors import TraceError, from_os, shown
 from .files import open_trace
@@ -64,8 +64,9 @@ def verify_from(path: str | os.PathLike[str], offset: int = 0, prev: str = ZERO,
     lines before.
 
     To go on later, call again with `offset`, `head` and `entries` of the report. A last line without LF is left for
-    the next call. The status is `sealed` when the seal was met, `unsealed` (and `ok`) as long as it was not. Blobs
-    are not checked. Raises `TraceError` like `verify`.
+    the next call. The status is `sealed` when the seal was met, `unsealed` (and `ok`) as long as it was not. Of the
+    lines before `offset` only the last is looked at; `counts` are of the lines from there on. Blobs are not checked.
+    Raises `TraceError` like `verify`.
     """
     name = os.fspath(path)
     fd = open_trace(name)
@@ -73,14 +74,11 @@ def verify_from(path: str | os.PathLike[str], offset: int = 0, prev: str = ZERO,
         size = os.fstat(fd).st_size
         if size < offset:
             report = Report(
-                name, "deleted", f"the file has {size} bytes, expected at least {offset}: it was cut", line=seq
+                name, "deleted", f"{shown(name)}: has {size} bytes, expected at least {offset}: it was cut", line=seq
             )
             report.head, report.entries, report.offset = prev, seq, offset
             return report
-        check = _Check(fd, name, None, True, False)
-        position = walk(fd, Walk(offset, prev, seq), size, blobs=False)
-        position.rest = 0
-        return check.finish(position, counted=offset == 0)
+        return _Check(fd, name, None, True, False, first=seq).go_on(Walk(offset, prev, seq))
     except OSError as error:
         raise from_os(name, "cannot be read", error) from None
     finally:
@@ -88,20 +86,23 @@ def verify_from(path: str | os.PathLike[str], offset: int = 0, prev: str = ZERO,
 
 
 class _Check:
-    """One verification, in the order in which its steps depend on each other."""
+    """One verification, in the order in which its steps depend on each other. `first` lines were checked before."""
 
-    def __init__(self, fd: int, name: str, head: str | None, allow_unsealed: bool, blobs: bool) -> None:
+    def __init__(
+        self, fd: int, name: str, head: str | None, allow_unsealed: bool, blobs: bool, *, first: int = 0
+    ) -> None:
         self.fd = fd
         self.name = name
         self.head = head
         self.allow_unsealed = allow_unsealed
         self.blobs = blobs
+        self.first = first
         self.size = os.fstat(fd).st_size
 
     def run(self, processes: int | None, progress: Callable[[int, int], None] | None) -> Report:
         # (1) There is something, and it begins like a trace.
         if not self.size:
-            return Report(self.name, "empty", "the file is empty, expected at least a run.start")
+            return Report(self.name, "empty", f"{shown(self.name)}: is empty, expected at least a run.start")
         found = check_start(self._first_line())
         if found is not None:
             return self._failed(found, Walk(0, ZERO, 0))
@@ -116,9 +117,28 @@ class _Check:
             walk(self.fd, position, self.size, blobs=scan, progress=tell)
         return self.finish(position)
 
-    def finish(self, position: Walk, *, counted: bool = True) -> Report:
-        """Judge a finished walk; `counted` says that it began at the start, so that the seal's counts can be
-        compared."""
+    def go_on(self, position: Walk) -> Report:
+        """Check what follows a place that was reached before."""
+        if position.offset:
+            line, number = self._last_line(position), position.seq
+            if line_hash(line) != position.head:
+                return self._failed(
+                    ("edited", number, f"line {number} was changed: its hash is not the one given for it"),
+                    Walk(0, ZERO, 0),
+                )
+            if is_seal(line):
+                position.seal = number - 1
+        else:
+            found = check_start(self._first_line()) if self.size else None
+            if found is not None:
+                return self._failed(found, position)
+        walk(self.fd, position, self.size, blobs=False)
+        if position.seal < 0:
+            position.rest = 0  # it may be whole in the next call
+        return self.finish(position)
+
+    def finish(self, position: Walk) -> Report:
+        """Judge a finished walk."""
         if position.bad:
             return self._failed(diagnose(self.fd, position), position)
         # (3) Nothing follows the seal, and the last line is whole.
@@ -136,7 +156,7 @@ class _Check:
             )
         # (4) The seal holds its own hash and agrees with what was counted.
         if position.seal >= 0:
-            found = self._seal_fault(position, counted)
+            found = self._seal_fault(position)
             if found is not None:
                 return self._failed(found, position)
         # (5) The bodies beside the trace have the hashes that name them.
@@ -157,7 +177,7 @@ class _Check:
                 return data
             size *= 8
 
-    def _seal_fault(self, position: Walk, counted: bool) -> Finding | None:
+    def _seal_fault(self, position: Walk) -> Finding | None:
         raw = self._last_line(position)
         number = position.seq
         if not seal_holds(raw):
@@ -166,8 +186,8 @@ class _Check:
                 number,
                 f"line {number}, the seal, was changed: it does not carry the hash of its own bytes",
             )
-        if not counted:
-            return None
+        if self.first:
+            return None  # the kinds of the lines before are not known
         from json import loads
 
         try:
@@ -236,7 +256,14 @@ class _Check:
         report.offset = position.offset
         # A line that was changed may well carry the right hash of the one before: it must not be among what is proved.
         chained = position.seq if report.status in _CHAIN_HOLDS else min(position.seq, report.line - 1)
-        if chained == 1:
+        if self.first:
+            report.not_proved.append(f"the first {self.first} lines: what was found before is taken for granted")
+            if chained > self.first:
+                report.proved.append(
+                    f"each line from {self.first + 1} to {chained} carries the hash of the line before it "
+                    "and the next number"
+                )
+        elif chained == 1:
             report.proved.append("the first line begins a chain")
         elif chained > 1:
             report.proved.append(
@@ -253,6 +280,8 @@ class _Check:
     def _passed(self, position: Walk) -> Report:
         sealed = position.seal >= 0
         lines = f"{position.seq} {'line' if position.seq == 1 else 'lines'}"
+        if self.first:
+            lines += f", the first {self.first} taken for granted"
         if sealed:
             message = f"{shown(self.name)}: intact and sealed, {lines}"
         else:
@@ -264,7 +293,8 @@ class _Check:
         )
         if sealed:
             report.proved.append(
-                "the last line is a seal that carries the hash of its own bytes, and its counts agree with the lines"
+                "the last line is a seal that carries the hash of its own bytes"
+                + ("" if self.first else ", and its counts agree with the lines")
             )
         elif self.head is None:
             report.not_proved.append("no seal: lines may be missing at the end, and nothing confirms the last line")

@@ -20,7 +20,8 @@ BLOCK = 1 << 18
 """Bytes read at a time: a block and its lines stay in the second-level cache."""
 
 _KINDS = {b',"kind":"%s","op":"' % kind: kind.decode() for kind in (b"meta", b"effect", b"observe", b"deny")}
-_TS = 22  # len('"ts":') and ten digits, a point and six digits: every time from 2001 to 2286
+_TS = b'"ts":0000000000.000000'  # any digits: every time from 2001 to 2286
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _KIND = len(b"," + SEAL_MARK)  # long enough for the longest kind with `,"op":"`, and for all of the seal's mark
 _BLOB = b'"blob":"'
 _STEP = '{"prev":"'
@@ -108,7 +109,9 @@ def _fast(position: Walk, lines: list[bytes], size: int, blobs: bool) -> bool:
     end = 82 + len(str(seq))
     if _prefixes(position.head, hashes, seq) != b"".join([line[:end] for line in lines]):
         return False
-    kind = end + _TS
+    kind = end + len(_TS)
+    if b"".join([line[end:kind] for line in lines]).translate(_ZEROS) != _TS * len(lines):
+        return False
     tally = Counter([line[kind : kind + _KIND] for line in lines])
     if not _tally(position, tally):
         return False

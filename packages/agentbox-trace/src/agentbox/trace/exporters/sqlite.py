@@ -34,6 +34,7 @@ CREATE VIEW observations AS SELECT seq, ts, op, lane, pid, args FROM entries WHE
 CREATE VIEW denials AS
   SELECT seq, ts, op, lane, pid, args, rule, reason, fix, enforced FROM entries WHERE kind = 'deny';
 """
+_LARGEST = 1 << 63
 _COLUMNS = ("rule", "reason", "fix", "enforced")
 
 
@@ -82,18 +83,18 @@ def _rows(entries: Iterable[Entry], connection: sqlite3.Connection) -> Iterator[
         if entry.op in ("run.start", "run.end"):
             connection.executemany(
                 "INSERT OR REPLACE INTO run VALUES (?, ?)",
-                [(f"{entry.op}.{name}", _json(value)) for name, value in entry.args.items()],
+                [(_text(f"{entry.op}.{name}"), _json(value)) for name, value in entry.args.items()],
             )
         extra = {name: value for name, value in entry.extra.items() if name not in _COLUMNS}
         denial = [_text(entry.extra.get(name)) for name in _COLUMNS]
         result = None if entry.result is None else _json(entry.result)
         yield (
-            entry.seq,
-            entry.ts,
+            _text(entry.seq),
+            _text(entry.ts),
             entry.kind,
             _text(entry.op),
             _text(entry.lane),
-            entry.pid,
+            _text(entry.pid),
             _text(entry.src),
             _json(entry.args),
             result,
@@ -110,7 +111,12 @@ def _json(value: object) -> str:
 
 
 def _text(value: object) -> object:
-    """Return a value for a column; lone surrogates, which UTF-8 cannot hold, become escapes."""
+    """Return a value for a column; lone surrogates, which UTF-8 cannot hold, become escapes, NaN its name, and integers
+    of more than 64 bits a BLOB of digits: as text a column of numbers would round them (SQLite, Type Affinity)."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return value if value is None or isinstance(value, int | float) else _json(value)
+    if isinstance(value, float):
+        return value if value == value else _json(value)
+    if isinstance(value, int):
+        return value if -_LARGEST <= value < _LARGEST else str(value).encode("ascii")
+    return value if value is None else _json(value)
