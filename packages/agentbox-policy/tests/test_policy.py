@@ -19,6 +19,7 @@ def fault(text: str) -> PolicyError:
     return caught.value
 
 
+@pytest.mark.attempt("C2")
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
@@ -92,6 +93,7 @@ def test_errors_name_place_got_expected_and_the_way_out(text, message, hint):
     assert error.hint == hint
 
 
+@pytest.mark.attempt("C2")
 @pytest.mark.parametrize("typo", ["reed", "wirte", "nte", "exce", "evn", "alow", "network", "run", "environment"])
 def test_a_typo_gets_a_suggestion(typo):
     """Likely misspellings and other tools' words lead to the key that was meant."""
@@ -352,3 +354,10 @@ def test_defaults_come_from_the_process(tmp_path, monkeypatch):
     policy = parse("read: ./x, ~/y\n")
     assert [rule.form["root"] for rule in policy.rules] == [os.path.realpath(tmp_path) + "/x", "/agentbox-vectors/me/y"]
     assert policy.search == "/agentbox-vectors/bin"
+
+
+def test_a_name_that_cannot_be_one_is_told_without_the_port_that_nobody_said():
+    """A look-up has none."""
+    policy = parse("net: example.com\n")
+    assert policy.decide("net", "a\\046b.com", None).target == "a\\046b.com"
+    assert policy.decide("net", "a\\046b.com", 80).target == "a\\046b.com 80"

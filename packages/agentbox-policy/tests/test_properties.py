@@ -277,7 +277,7 @@ def test_globs_do_not_explode():
     start = time.perf_counter()
     assert not glob_matches(glob_patterns("*a*a*a*a*a*a*a*a*a*ab"), "a" * 255)
     assert not glob_matches(glob_patterns("**/a/" * 20 + "b"), "/".join("a" * 1500))
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20  # seconds; an exploding one takes for ever
 
 
 @given(paths)

@@ -169,6 +169,13 @@ def canonical_address(text: str) -> str | None:
     return None if number is None else format_v4(number)
 
 
+def is_localhost(host: str) -> bool:
+    """True for the name of this machine itself, in small letters and without a final dot, and names below it
+    (RFC 6761, 6.3).
+    """
+    return host == "localhost" or host.endswith(".localhost")
+
+
 def is_special_address(text: str) -> str | None:
     """The name of the special range that an address lies in ("loopback", "private", "link-local" ...), or None for a
     public one: what IANA's registries call globally reachable, AS112 (192.31.196.0/24, 192.175.48.0/24) and AMT

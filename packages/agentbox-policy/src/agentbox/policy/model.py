@@ -281,8 +281,10 @@ def _shown(given: tuple[object, ...]) -> str:
     """A target that cannot be used, as text; only exact types are looked into, as anything else may run code of its
     own.
     """
-    parts = []
+    parts: list[str] = []
     for part in given[:4]:
+        if part is None and parts:
+            continue  # what was not said: the port of a look-up
         if type(part) is str:
             parts.append(part[:200])
         elif type(part) is int or part is None:

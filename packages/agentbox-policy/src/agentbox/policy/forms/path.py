@@ -273,6 +273,32 @@ def unmade(text: str, *, len=len) -> str:
     return text[:at] + "[" + text[at] + "]" + text[at + 1 :] if at >= start else ""
 
 
+def of_any_process(text: str, *, len=len) -> str:
+    """`text` with a star for each number in it if it is an entry of a process, which has another number in the next
+    run.
+    """
+    names = text.split("/")
+    if not text.startswith("/proc/") or len(names) < 4 or not (names[2].isascii() and names[2].isdigit()):
+        return text
+    shown = names[0]
+    for name in names[1:]:  # a comprehension is a function of its own before Python 3.12, which nothing sealed may make
+        shown += "/*" if name.isascii() and name.isdigit() else "/" + name
+    return shown
+
+
+def of_one_run(path: str, cwd: str, *, len=len) -> bool:
+    """Whether a path leads into a run's private folder (`agentbox-0-6c197ddef678`), as a line of a policy in `cwd`
+    would name it: the next run has another one, and this one is gone then.
+    """
+    for name in (path[len(cwd) :] if (path + "/").startswith(cwd + "/") else path).split("/"):
+        parts = name.split("-")
+        if len(parts) != 3 or parts[0] != "agentbox" or not (parts[1].isascii() and parts[1].isdigit()):
+            continue
+        if len(parts[2]) == 12 and not parts[2].strip("0123456789abcdef"):
+            return True
+    return False
+
+
 def path_fix(
     access: str,
     path: str,
@@ -282,15 +308,20 @@ def path_fix(
     quoted=quoted,
     literal=literal,
     unmade=unmade,
+    of_any_process=of_any_process,
+    of_one_run=of_one_run,
     len=len,
 ) -> str:
-    """The policy line that would allow exactly this `access`, relative to `cwd` if the path is below it; "" when there
+    """The policy line that would allow this `access`, relative to `cwd` if the path is below it; "" when there
     is none.
 
-    None exists for a path that is not plain, that names the asking process (`/proc/self`), or that no system can hold.
+    None exists for a path that is not plain, that names the asking process (`/proc/self`), that is gone with the run,
+    or that no system can hold.
     A line for writing never has the path itself made as a folder before the next run.
     """
     if (access != "read" and access != "write") or not path_is_plain(path) or len(path) > 4095:
+        return ""
+    if of_one_run(path, cwd):
         return ""
     if (path + "/").startswith(
         ("/proc/self/", "/proc/thread-self/", "/dev/fd/", "/dev/stdin/", "/dev/stdout/", "/dev/stderr/")
@@ -307,7 +338,7 @@ def path_fix(
         safe = unmade(text)
         value = quoted(safe, False) if safe else ""
         return "write: " + value + ("  # not made as a folder" if safe != text else "") if value else ""
-    value = quoted(text, False)
+    value = quoted(of_any_process(text), False)
     return access + ": " + value if value else ""
 
 

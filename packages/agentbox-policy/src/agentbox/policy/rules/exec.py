@@ -20,7 +20,7 @@ from agentbox.policy.forms.command import (
     name_matches,
     program_matches,
 )
-from agentbox.policy.forms.path import path_fix, quoted
+from agentbox.policy.forms.path import of_one_run, path_fix, quoted
 from agentbox.policy.rules._base import NOTHING, Kind, Scope, Unusable, arity, is_missing
 from agentbox.policy.rules._files import plain_path
 
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 SHOWN_ARGUMENTS = 160
 """How many characters of a command a denial shows."""
 SHOWN_NAME = 40
+OF_ONE_RUN = (
+    "its folder has another name in each run, so no rule can name it: "
+    "put the program into a folder that an exec: rule can name"
+)
+"""Of programs in a run's private folder, its TMPDIR or HOME."""
 SHELL_SIGNS = frozenset(("|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>&1", "&>"))
 """Words that join commands or lead their input and output elsewhere (sh(1)), which a rule does not."""
 
@@ -123,6 +128,8 @@ class Exec(Kind):
     def explain(self, policy: Policy, target: tuple[str, tuple[str, ...]]) -> tuple[str, Rule | None]:
         file, argv = target
         rules = policy.rules_of(self.covers)
+        if of_one_run(file, policy.cwd):
+            return OF_ONE_RUN, None
         for rule in rules:
             if program_matches(rule.form, file, argv):
                 if not name_matches(rule.form, file, argv):
