@@ -8,6 +8,13 @@ const outside = process.env.OUTSIDE;
 const secret = path.join(outside, 'secret.txt');
 const read = (text) => { if (!String(text).includes('secret')) throw new Error('nothing was read'); };
 
+/** Run a worker thread that reads the secret, or `code`. */
+function worker(options, code = "require('fs').readFileSync(require('worker_threads').workerData)") {
+  return new Promise((ok, no) => {
+    new (require('node:worker_threads').Worker)(code, { eval: true, workerData: secret, ...options }).on('error', no).on('exit', ok);
+  });
+}
+
 const attempts = {
   readFileSync: () => read(fs.readFileSync(secret)),
   readFileUtf8: () => read(fs.readFileSync(secret, 'utf8')),
@@ -48,6 +55,70 @@ const attempts = {
     Set.prototype.has = () => true;
     read(fs.readFileSync(secret));
   },
+  readSetters: () => { // arrays of the guard's own must not ask the prototype where their elements go
+    const hidden = new WeakMap();
+    for (let i = 0; i < 24; i += 1) {
+      Object.defineProperty(Array.prototype, String(i), {
+        configurable: true,
+        set(value) { if (!hidden.has(this)) hidden.set(this, []); Object.defineProperty(hidden.get(this), i, { value, configurable: true }); },
+        get() { const value = hidden.get(this)?.[i]; return value === 'outside' ? 'ws/out' : value; },
+      });
+    }
+    try { fs.writeFileSync(path.join(outside, 'made'), 'x'); } finally { for (let i = 0; i < 24; i += 1) delete Array.prototype[i]; }
+  },
+  readUrlLike: () => {
+    const url = { href: `file://${outside}`, protocol: 'file:', hostname: '', pathname: outside };
+    if (fs.opendirSync(url).readSync() === null) throw new Error('nothing was listed');
+  },
+  readUrlOverridden: () => {
+    const url = new URL('http://example.com/');
+    for (const [name, value] of [['protocol', 'file:'], ['hostname', ''], ['pathname', outside]]) Object.defineProperty(url, name, { value });
+    if (fs.opendirSync(url).readSync() === null) throw new Error('nothing was listed');
+  },
+  readOpendirRecursive: () => {
+    const { join } = path;
+    fs.mkdirSync('out/tree/branch', { recursive: true });
+    path.join = (...parts) => (parts.at(-1) === 'branch' ? outside : join(...parts));
+    const found = [];
+    for (let dir = fs.opendirSync('out/tree', { recursive: true }), entry = dir.readSync(); entry; entry = dir.readSync()) found.push(entry.name);
+    if (!found.includes('secret.txt')) throw new Error('not listed');
+  },
+  readWasi: () => {
+    const { WASI } = require('node:wasi');
+    const own = new WASI({ version: 'preview1' }).wasiImport;
+    const native = Reflect.construct(own.constructor, [[], [], ['/x', outside], [0, 1, 2]]);
+    if (typeof native.path_open !== 'function') throw Object.assign(new Error('no native object'), { code: 'EACCES' });
+    const memory = new WebAssembly.Memory({ initial: 1 });
+    native._setMemory(memory);
+    const view = Buffer.from(memory.buffer);
+    view.write('secret.txt', 1024);
+    if (native.path_open(3, 0, 1024, 10, 0, 2n, 0n, 0, 16) !== 0) throw new Error('not opened');
+    view.writeUInt32LE(2048, 32);
+    view.writeUInt32LE(100, 36);
+    if (native.fd_read(view.readUInt32LE(16), 32, 1, 20) !== 0) throw new Error('not read');
+    read(view.toString('utf8', 2048, 2148));
+  },
+  readWorkerOptions: () => worker({ env: undefined, execArgv: [], argv: [{ toString() { delete process.env.NODE_OPTIONS; return 'x'; } }] }),
+  readWorkerInit: () => {
+    const events = require('node:events');
+    const { init } = events;
+    events.init = function early(...args) { delete process.env.NODE_OPTIONS; return init.apply(this, args); };
+    return worker({ env: undefined, execArgv: [] });
+  },
+  readWorkerShared: () => {
+    const running = worker({ env: require('node:worker_threads').SHARE_ENV });
+    process.env.AGENTBOX_CHANNEL = path.resolve('out/none.sock');
+    return running;
+  },
+  writeWorkerCoverage: () => { process.env.NODE_V8_COVERAGE = path.join(outside, 'coverage'); return worker({}, '1'); },
+  writeHooksCoverage: () => { process.env.NODE_V8_COVERAGE = path.join(outside, 'coverage'); require('node:module').register('data:text/javascript,'); },
+  writeNearHeapLimit: () => { process.chdir('out'); require('node:v8').setHeapSnapshotNearHeapLimit(1); process.chdir(outside); },
+  listenUnbound: () => new Promise((ok, no) => {
+    const net = require('node:net');
+    const socket = net.connect(9, '127.0.0.1').on('error', () => {});
+    const server = net.createServer().on('error', no);
+    server.listen(Reflect.construct(socket._handle.constructor, [1]), () => server.close(ok));
+  }),
   write: () => { fs.writeFileSync(path.join(outside, 'made'), 'x'); },
   writePromise: () => fs.promises.writeFile(path.join(outside, 'made'), 'x'),
   writeStream: () => new Promise((ok, no) => fs.createWriteStream(path.join(outside, 'made')).on('error', no).end('x', (error) => (error ? no(error) : ok()))),

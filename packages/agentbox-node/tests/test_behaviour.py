@@ -58,6 +58,17 @@ def test_missing_files_are_missing(scene):
     assert scene.steps("deny") == []
 
 
+def test_a_folder_that_is_there_is_no_missing_rule(scene):
+    """Making it fails as it always does, and is no denial: a rule for it would open all that is in the folder."""
+    done = scene.box(
+        "const fs = require('fs'); fs.mkdirSync('data', { recursive: true });\n"
+        "const code = (path) => { try { fs.mkdirSync(path) } catch (e) { return e.code } };\n"
+        "console.log(JSON.stringify(['data', '.', '/etc', 'other'].map(code)))"
+    )
+    assert json.loads(done.stdout) == ["EEXIST", "EEXIST", "EEXIST", "EACCES"]
+    assert [args["path"] for _, args in scene.steps("deny")] == [f"{scene.ws}/other"]
+
+
 def test_es_modules_take_guarded_functions(scene):
     """Named and namespace imports are the guarded functions, whenever they are taken."""
     scene.write("export const two = 2;\n", "lib.mjs")
@@ -133,6 +144,19 @@ def test_allowed_programs_and_names_work(scene):
     assert done.stdout.split()[1] in ("127.0.0.1", "::1"), done.stderr
 
 
+def test_a_child_may_be_told_not_to_ask(scene):
+    """A pager that only says what it gets goes with any program; another one is code of the agent's choice."""
+    scene.rules.append("exec: echo")
+    done = scene.box(
+        "const cp = require('child_process'); process.env.GIT_EDITOR = 'true';\n"
+        "for (const pager of ['cat', './cat']) {\n"
+        "  const env = { ...process.env, GIT_PAGER: pager };\n"
+        "  console.log(cp.spawnSync('echo', ['told'], { env, encoding: 'utf8' }).stdout ?? 'refused');\n"
+        "}"
+    )
+    assert done.stdout.split() == ["told", "refused"], done.stderr
+
+
 def test_an_allowed_server_and_its_client(scene):
     """A server on an allowed port, fetch and http.get to it; another port is refused with a reason."""
     import socket
@@ -150,6 +174,18 @@ def test_an_allowed_server_and_its_client(scene):
     )
     assert done.stdout.split("\n")[0] == "pong", done.stderr
     assert done.stdout.split("\n")[1].startswith("EACCES net: 127.0.0.1:"), done.stdout
+
+
+def test_a_server_on_a_local_socket_and_its_client(scene):
+    """A write rule allows making the socket's file, a net rule connecting to it, under the guard alone as well."""
+    scene.rules.append(f"net: unix:{scene.ws}/out/server.sock")
+    done = scene.box(
+        "const net = require('net');\n"
+        "const server = net.createServer((peer) => peer.end('pong')).listen('out/server.sock', () =>\n"
+        "  net.connect('out/server.sock').on('data', (data) => { console.log(String(data)); server.close() }))"
+    )
+    assert done.stdout == "pong\n", done.stderr
+    assert {"net.bind", "net.connect"} <= {op for op, _ in scene.steps("observe")}
 
 
 def test_observe_refuses_nothing_and_says_so(scene):
@@ -213,6 +249,61 @@ def test_a_link_to_a_script_is_its_file(scene, layers):
 
 
 @pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_the_test_runner_runs_its_files(scene, layers):
+    """`node --test` looks at all of the folder, the trace in it too, and gives its children options of its own."""
+    scene.write(
+        "require('node:test')('adds', () => require('assert').equal(require('fs').readdirSync('data').length, 1));\n",
+        "a.test.js",
+    )
+    assert scene.bare("--test").returncode == 0
+    scene.rules += ["read: .", f"exec: {scene.node}"]
+    done = scene.run("--test", layers=layers)
+    assert (done.returncode, scene.steps("deny")) == (0, []), done.stdout + done.stderr
+    assert "pass 1" in done.stdout
+    guarded = [entry["pid"] for entry in scene.entries() if entry["op"] == "process.start"]
+    assert len(set(guarded)) == 2  # the runner and the file's own process
+
+
+def test_what_the_rules_open_may_be_looked_at_but_not_the_record_read(scene):
+    """The trace's size and times are free where a rule opens its folder, as for any program; nothing else of it is."""
+    scene.rules.append("read: .")
+    done = scene.box(
+        "const fs = require('fs'); const codes = [fs.statSync('trace.jsonl').isFile(), fs.existsSync('trace.jsonl')];\n"
+        "const attempt = (run) => { try { run(); codes.push('done') } catch (error) { codes.push(error.code) } };\n"
+        "attempt(() => fs.readFileSync('trace.jsonl')); attempt(() => fs.appendFileSync('trace.jsonl', 'x'));\n"
+        "attempt(() => fs.readFileSync(`/proc/self/fd/${fs.openSync('trace.jsonl', 0o10000000)}`)); console.log(codes.join())"
+    )
+    assert done.stdout == "true,true,EACCES,EACCES,EACCES\n", done.stderr
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_the_record_may_be_watched_where_a_rule_opens_its_folder(scene, layers):
+    """Tools watch a folder file by file (chokidar). The names in the blobs' folder are told to nobody."""
+    if layers == "auto" and MISSING:
+        pytest.skip(f"kernel layers: {MISSING}")
+    (scene.ws / "blobs").mkdir()
+    code = (
+        "const fs = require('fs'); const codes = [];\n"
+        "const attempt = (run) => { try { run(); codes.push('done') } catch (error) { codes.push(error.code) } };\n"
+        "for (const name of ['trace.jsonl', 'blobs']) {\n"
+        "  attempt(() => fs.watch(name).close()); attempt(() => fs.readdirSync(name)); }\n"
+        "attempt(() => fs.readFileSync('trace.jsonl')); attempt(() => fs.appendFileSync('trace.jsonl', 'x'));\n"
+        "console.log(codes.join());\n"
+    )
+    agent = str(scene.write(code))
+    scene.trace.touch()
+    assert scene.bare(agent).stdout == "done,ENOTDIR,done,done,done,done\n"
+    scene.trace.unlink()
+    done = scene.run(agent, layers=layers)
+    assert done.stdout == "EACCES,EACCES,EACCES,EACCES,EACCES,EACCES\n", done.stderr
+    assert [op for op, _ in scene.steps("deny")][:2] == ["fs.list", "fs.list"]
+    scene.rules.append("read: .")
+    done = scene.run(agent, layers=layers)
+    blobs = "done" if layers == "auto" else "EACCES"
+    assert done.stdout == f"done,EACCES,{blobs},EACCES,EACCES,EACCES\n", done.stderr
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
 def test_the_runs_own_dev_shm_needs_no_rule(scene, layers):
     """Under the kernel layers; under the guard alone it is the machine's, and denied as any other folder."""
     if layers == "auto" and MISSING:
@@ -230,3 +321,19 @@ def test_the_runs_own_dev_shm_needs_no_rule(scene, layers):
     assert not os.path.exists(path)
     told = [args["path"] for op, args in scene.steps("observe", "deny") if op == "fs.write"]
     assert told == [path.replace("/dev/shm", "$SHM") if layers == "auto" else path]
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_blob_of_a_file_is_one_read_however_often_it_is_read_itself(scene, reads, layers):
+    """Its file is opened when it is read, or not at all; the step is where it was made."""
+    if layers == "auto" and MISSING:
+        pytest.skip(f"kernel layers: {MISSING}")
+    program = f"const blob = await require('fs').openAsBlob('data/ok.txt'); for (let n = 0; n < {reads}; n++) await blob.text()"
+    agent = str(scene.write(f"(async () => {{ {program}; console.log(blob.size) }})()"))
+    assert scene.run(agent, layers=layers).stdout == "8\n"
+    told = [step for step in scene.entries() if step["kind"] == "observe" and step["src"] != "kernel"]
+    assert [(step["op"], step["args"]["path"]) for step in told] == [("fs.read", str(scene.ws / "data" / "ok.txt"))]
+    for held in ("auto", "guard"):
+        again = scene.agentbox("replay", "--layers", held, "--", scene.node, agent)
+        assert again.returncode == 0, again.stderr

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 NAMES = re.findall(r"^  (\w+): ", (HERE / "attempts.cjs").read_text(), re.MULTILINE)
-NO_RECORD = {"readExists", "readBinding", "readHooks", "readWorker"}
+NO_RECORD = {"readExists", "readBinding", "readHooks", "readWorker", "readWasi", "readUrlOverridden"}
 """Told to the agent in another form than a denial of that very attempt."""
 
 
@@ -72,3 +73,44 @@ def test_the_guard_s_own_things_are_out_of_reach(scene):
     )
     assert done.stdout.split() == ["EACCES"] * 10, done.stdout
     assert scene.agentbox("verify").returncode == 0
+
+
+def test_a_database_is_opened_as_it_was_judged(scene):
+    """Neither a getter on a prototype makes a file writable, nor does a variable's name hide a statement."""
+    has_sqlite = scene.bare("-e", "require('node:sqlite')").returncode == 0
+    if not has_sqlite:
+        pytest.skip("this Node has no node:sqlite")
+    program = scene.write(
+        "const { DatabaseSync } = require('node:sqlite');\n"
+        "const attempt = (name, act) => { try { act(); console.log(name, 'done') } catch (e) { console.log(name, e.code) } };\n"
+        "if (process.argv[2] === 'make') { new DatabaseSync('data/x.db').exec('create table t(a)'); process.exit() }\n"
+        "let reads = process.argv[2] === 'bare' ? 1 : 0; // Node reads it once, and the guard did before it\n"
+        "Object.defineProperty(Object.prototype, 'readOnly', { configurable: true, set() {}, get: () => reads++ === 0 || undefined });\n"
+        "attempt('write', () => new DatabaseSync('data/x.db', {}).exec('create table u(a)'));\n"
+        "delete Object.prototype.readOnly;\n"
+        "attempt('attach', () => new DatabaseSync(':memory:').exec(\"SELECT $a('); ATTACH DATABASE \\\"data/x.db\\\" AS y; --'\"));\n"
+    )
+    scene.bare(str(program), "make")
+    assert scene.run(str(program)).stdout.split() == ["write", "EACCES", "attach", "EACCES"]
+    assert scene.bare(str(program), "bare").stdout.split() == ["write", "done", "attach", "done"]
+
+
+def test_no_other_process_starts_the_debugger(scene):
+    """SIGUSR1 from a parent opens no debugger in a child, and reaches a handler of the child's own."""
+    child = scene.write(
+        "if (process.argv[2]) process.on('SIGUSR1', () => { console.log('handled'); process.exit() });\n"
+        "setInterval(() => { const url = require('node:inspector').url(); if (url) { console.log('debugger'); process.exit() } }, 10);\n"
+        "setTimeout(() => { console.log('nothing'); process.exit() }, process.argv[2] ? 20000 : 1000);\n"
+        "process.debugPort = 0;\nconsole.log('up');\n",
+        "child.cjs",
+    )
+    program = scene.write(
+        "const cp = require('node:child_process');\n"
+        "const child = cp.spawn(process.execPath, process.argv.slice(2), { stdio: ['ignore', 'pipe', 'ignore'] });\n"
+        "child.stdout.once('data', () => child.kill('SIGUSR1'));\n"
+        "child.stdout.pipe(process.stdout);\n"
+    )
+    scene.rules += ["read: .", f"exec: {os.path.realpath(scene.node)}"]
+    assert scene.run(str(program), str(child)).stdout.split() == ["up", "nothing"]
+    assert scene.run(str(program), str(child), "own").stdout.split() == ["up", "handled"]
+    assert scene.bare(str(program), str(child)).stdout.split() == ["up", "debugger"]

@@ -48,6 +48,24 @@ def test_a_shim_without_its_supervisor_ends_the_process(node, tmp_path):
         assert done.stderr.startswith("agentbox: ")
 
 
+def test_a_shim_that_can_say_nothing_ends_the_process_as_well(node, tmp_path):
+    """Standard error is a full pipe that does not block."""
+    program = tmp_path / "agent.cjs"
+    program.write_text("console.log('ran')")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    environ = {"PATH": os.environ["PATH"], "NODE_OPTIONS": f"--require {SHIM}"}
+    done = subprocess.run([node, str(program)], env=environ, stdout=subprocess.PIPE, stderr=writer, timeout=60)
+    os.close(reader)
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (70, b"")
+
+
 def test_closing_the_channel_ends_the_process(scene):
     """An agent that closes the guard's descriptor and opens a file in its place does nothing more; the file stays empty."""
     done = scene.box(

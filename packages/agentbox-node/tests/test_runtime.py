@@ -159,6 +159,27 @@ def test_options_that_disarm(flag):
     assert flag.partition("=")[0] in flags.read([flag, "agent.js"]).problem
 
 
+def test_options_with_the_value_that_holds_anyway():
+    """What Node's test runner gives to its children is harmless; another value is not."""
+    words = [
+        "--inspect-port=127.0.0.1:9229",
+        "--inspect-publish-uid=stderr,http",
+        "--node-snapshot",
+        "--v8-pool-size=4",
+    ]
+    assert flags.read([*words, "--v8-pool-size=4", "--test-isolation=process", "a.test.js"]).problem == ""
+    for word in ("--inspect-port=127.0.0.1:9230", "--heapsnapshot-near-heap-limit=1", "--report-signal=SIGUSR1"):
+        assert flags.read([word, "a.test.js"]).problem
+
+
+def test_a_process_that_only_watches_takes_no_guard_in():
+    """Node loads no preload into it; the test runner is guarded also where it watches."""
+    assert "--watch starts" in flags.read(["--watch", "agent.js"]).problem
+    assert "--watch-path starts" in flags.read(["--watch-path=.", "agent.js"]).problem
+    assert flags.read(["--watch", "--test"]).problem == flags.read(["--watch", "--version"]).problem == ""
+    assert flags.read(["agent.js", "--watch"]).problem == ""
+
+
 def test_a_child_is_judged_by_the_same_flags(node_file):
     """What a guarded process would start: fine, disarmed, or not a JavaScript program."""
     assert RUNTIME.problem(str(node_file), ["node", "x.js"], "/", "") == ""

@@ -124,11 +124,13 @@ def test_promises_run_beside_the_event_loop(scene):
     """Many promised calls at once are all answered, and timers go on."""
     done = scene.box(
         "let ticks = 0; const timer = setInterval(() => { ticks += 1 }, 1);\n"
-        "Promise.all(Array.from({ length: 50 }, () => agentbox.promises.readText('data/ok.txt'))).then((all) => {\n"
-        "  clearInterval(timer); console.log(all.length, new Set(all).size) })"
+        "const readText = () => agentbox.promises.readText('data/ok.txt')\n"
+        "Promise.all(Array.from({ length: 50 }, readText)).then(async (all) => {\n"
+        "  for (let more = 0; ticks < 3 && more < 2000; more++) await readText()\n"
+        "  clearInterval(timer); console.log(all.length, new Set(all).size, ticks >= 3) })"
     )
-    assert done.stdout.split() == ["50", "1"], done.stderr
-    assert len(scene.steps("effect")) == 50
+    assert done.stdout.split() == ["50", "1", "true"], done.stderr
+    assert len(scene.steps("effect")) >= 50
     assert scene.agentbox("verify").returncode == 0
 
 
@@ -144,3 +146,31 @@ def test_a_replay_serves_and_verifies(scene, port):
     diverged = scene.agentbox("replay", "--layers", "guard", "--", scene.node, "agent.cjs")
     assert diverged.returncode == 3
     assert "agent.cjs:" in diverged.stderr
+
+
+@pytest.mark.parametrize(
+    ("read", "status"),
+    [
+        ("Promise.all(names.map((name) => fs.promises.readFile(name)))", 0),
+        ("names.forEach((name) => fs.readFile(name, () => {}))", 0),
+        ("names.forEach((name) => fs.createReadStream(name).resume())", 0),
+        ("names.forEach((name) => fs.readFileSync(name))", 3),
+    ],
+)
+def test_a_replay_holds_to_one_order_only_what_waits_for_its_answer(scene, read, status):
+    """What Node does beside others comes in any order, as its pool of threads and then the program's own steps do."""
+    (scene.ws / "data" / "second.txt").write_text("second\n")
+    order = "const names = ['ok', 'second'].map((name) => `data/${name}.txt`); if (process.argv[2] === 'back') names.reverse();"
+    assert scene.box(f"const fs = require('fs'); {order} {read};").returncode == 0
+    assert [op for op, _ in scene.steps("observe")] == ["fs.read", "fs.read"]
+    again = scene.agentbox("replay", "--layers", "guard", "--", scene.node, str(scene.ws / "agent.cjs"), "back")
+    assert again.returncode == status, again.stderr
+
+
+def test_what_a_guard_does_to_see_whether_it_is_live_is_no_step(scene):
+    """Also where a rule opens the place at which it looks: nothing that is another in each run is recorded."""
+    scene.rules = ["read: /"]
+    assert scene.box("require('fs').readFileSync('data/ok.txt')").returncode == 0
+    assert [args["path"] for _, args in scene.steps("observe")] == [str(scene.ws / "data" / "ok.txt")]
+    again = scene.agentbox("replay", "--layers", "guard", "--", scene.node, str(scene.ws / "agent.cjs"))
+    assert again.returncode == 0, again.stderr

@@ -68,3 +68,36 @@ test('every public function that goes around that binding is one that the public
   const unknown = Object.keys(fs).filter((name) => typeof fs[name] === 'function' && !known.has(name) && !known.has(name.replace(/Sync$/, '')));
   assert.deepStrictEqual(unknown, []);
 });
+
+test('lists and sets are made without what the agent can change', () => {
+  const { push } = Array.prototype;
+  const { add } = Set.prototype;
+  const iterate = Array.prototype[Symbol.iterator];
+  const found = [];
+  let set;
+  Object.defineProperty(Array.prototype, '0', { configurable: true, set() {}, get: () => 'other' });
+  Array.prototype.push = () => 0;
+  Set.prototype.add = function nothing() { return this; };
+  Array.prototype[Symbol.iterator] = () => iterate.call([]);
+  try {
+    p.push(found, 'own');
+    set = p.setOf(found);
+  } finally {
+    delete Array.prototype[0];
+    Array.prototype.push = push;
+    Set.prototype.add = add;
+    Array.prototype[Symbol.iterator] = iterate;
+  }
+  assert.deepStrictEqual([...found, ...set], ['own', 'own']);
+});
+
+test('what is read after the code of the agent has begun uses no iterator of its own', () => {
+  const early = ['primordials', 'shim', 'decide', 'report', 'options', 'hooks/fs', 'hooks/process', 'hooks/index'];
+  for (const folder of ['', 'hooks', 'forms']) {
+    for (const name of fs.readdirSync(path.join(source, folder)).filter((entry) => entry.endsWith('.cjs'))) {
+      if (early.includes(path.join(folder, name).slice(0, -4))) continue;
+      const text = fs.readFileSync(path.join(source, folder, name), 'utf8');
+      assert.doesNotMatch(text, /for \((?:const|let) [^;]* of |new p\.(?:Set|Map)\([^)]|(?:const|let) \[/, name);
+    }
+  }
+});

@@ -9,7 +9,8 @@ _VALUED = frozenset((
     *("-C", "--conditions", "-r", "--require", "--import", "--input-type", "--title", "--stack-trace-limit"),
     *("--unhandled-rejections", "--dns-result-order", "--disable-warning", "--experimental-default-type"),
     *("--max-http-header-size", "--test-name-pattern", "--test-reporter", "--test-concurrency", "--test-timeout"),
-    *("--secure-heap", "--secure-heap-min", "--network-family-autoselection-attempt-timeout", "--watch-path"),
+    *("--secure-heap", "--secure-heap-min", "--network-family-autoselection-attempt-timeout"),
+    *("--watch-path", "--test-isolation", "--tls-cipher-list", "--v8-pool-size", "--watch-kill-signal"),
 ))  # fmt: skip
 """Harmless options that take a value, as `--option=value` or as the next word."""
 
@@ -22,7 +23,7 @@ _PLAIN = frozenset((
     *("--tls-min-v1.0", "--tls-min-v1.1", "--tls-min-v1.2", "--tls-min-v1.3", "--tls-max-v1.2", "--tls-max-v1.3"),
     *("--zero-fill-buffers", "--disable-sigusr1", "--no-network-family-autoselection", "--node-memory-debug"),
     *("--verify-base-objects", "--watch-preserve-output", "--entry-url", "--disable-wasm-trap-handler"),
-    *("--test-force-exit", "--trace-require-module"),
+    *("--test-force-exit", "--trace-require-module", "--experimental-addon-modules"),
     *("--experimental-vm-modules", "--experimental-strip-types", "--experimental-transform-types", "--strip-types"),
     *("--experimental-wasm-modules", "--experimental-json-modules", "--experimental-require-module"),
     *("--experimental-detect-module", "--experimental-import-meta-resolve", "--experimental-websocket"),
@@ -34,6 +35,13 @@ _PLAIN = frozenset((
 
 _NUMBERED = ("--max-old-space-size", "--max_old_space_size", "--max-semi-space-size", "--stack-size", "--stack_size")
 """Sizes of the V8 engine, which take their value after `=`."""
+
+_AS_EVER = frozenset((
+    *("--cpu-prof-interval=1000", "--heap-prof-interval=524288", "--heapsnapshot-near-heap-limit=0", "--node-snapshot"),
+    *("--inspect-port=127.0.0.1:9229", "--inspect-publish-uid=stderr,http", "--report-signal=SIGUSR2"),
+    *("--trace-event-file-pattern=node_trace.${rotation}.log", "--use-largepages=off"),
+))  # fmt: skip
+"""What holds without a word too: the test runner of Node 24 gives each file's process every option with its default."""
 
 _ENDING = frozenset(("-h", "--help", "-v", "--version", "--v8-options", "--completion-bash"))
 
@@ -63,7 +71,6 @@ DISARMING = {
     "--inspect-brk": "opens a debugger, which reaches around the guard",
     "--inspect-wait": "opens a debugger, which reaches around the guard",
     "--loader": "starts a thread before the guard is live",
-    "--node-snapshot": "starts from a snapshot that may not hold the guard's ground",
     "--openssl-config": "makes OpenSSL load code",
     "--permission": "takes away the bindings that the guard stands in",
     "--redirect-warnings": "writes files that no guard sees",
@@ -75,19 +82,29 @@ DISARMING = {
 """Options that are refused with a reason of their own; every other unknown one is refused as unknown."""
 
 
+_WATCHING = frozenset(("--watch", "--watch-path"))
+_WATCHER = "starts a process that only watches and starts the program again, and takes no guard in"
+"""lib/internal/main/watch_mode.js, Node 20 to 24, loads nothing that --require names; the test runner does, and goes
+first (StartExecution in src/node.cc).
+"""
+
+
 class CommandLine:
     """`problem`: why a guard could not arm under these words. `ends`: node only prints and ends, as for --version.
 
-    `kind` is `script`, `code` (-e, -p) or `stdin`; `program` is the script as written.
+    `kind` is `script`, `code` (-e, -p) or `stdin`; `program` is the script as written. `watches` is the option that has
+    the program started again and again, and `tests` says that the test runner does it.
     """
 
-    __slots__ = ("ends", "kind", "problem", "program")
+    __slots__ = ("ends", "kind", "problem", "program", "tests", "watches")
 
     def __init__(self) -> None:
         self.problem = ""
         self.ends = False
         self.kind = "stdin"
         self.program = ""
+        self.tests = False
+        self.watches = ""
 
 
 def read(words: list[str]) -> CommandLine:
@@ -107,6 +124,8 @@ def read(words: list[str]) -> CommandLine:
                     line.problem = f"{word} starts a debugger, which reaches around the guard"
             break
         _option(word, rest, line)
+    if line.watches and not line.tests and not line.ends:
+        line.problem = line.problem or f"{line.watches} {_WATCHER}"
     if line.ends and not line.problem:
         line.program = ""
     return line
@@ -114,6 +133,11 @@ def read(words: list[str]) -> CommandLine:
 
 def _option(word: str, rest: list[str], line: CommandLine) -> None:
     name, equals, _ = word.partition("=")
+    if word in _AS_EVER:
+        return
+    if name in _WATCHING:
+        line.watches = name
+    line.tests = line.tests or word == "--test"
     if name in _CODE:
         line.kind = "code"
         # `-p` alone prints the program that follows -e or standard input; its own text may be the next word.

@@ -20,6 +20,7 @@ module.exports = function makeChannel(kit, address, facts, thread) {
   let inode = 0;
   let rest = '';
   let asked = 0;
+  let task = '';
 
   /** End this process: nothing that it does would be decided or recorded (Failing closed). */
   function gone(why) {
@@ -144,11 +145,22 @@ module.exports = function makeChannel(kit, address, facts, thread) {
     return `"${name}":${p.quote(p.slice(value, 0, TEXT_LIMIT))},"cut":true`;
   }
 
+  /** Judge an operation that Node does beside others and reports by a callback or a promise. All of them are one task, so a
+   *  lane, of their own: in which order a pool of threads does them, and so what is done after each, is chance. */
+  function beside(judge) {
+    task = ',"task":0';
+    try {
+      return judge();
+    } finally {
+      task = '';
+    }
+  }
+
   /** One-way: `args` and `extra` are JSON members without braces. */
   function tell(kind, op, args, extra) {
-    const line = `{"t":"${kind}","op":"${op}","thread":${thread}${extra},"args":{${args}}}\n`;
+    const line = `{"t":"${kind}","op":"${op}","thread":${thread}${task}${extra},"args":{${args}}}\n`;
     if (line.length > ONE_WAY_LIMIT / 3 && p.encode(line).length > ONE_WAY_LIMIT) {
-      send(`{"t":"${kind}","op":"${op}","thread":${thread}${extra},"args":{"cut":true}}\n`);
+      send(`{"t":"${kind}","op":"${op}","thread":${thread}${task}${extra},"args":{"cut":true}}\n`);
     } else {
       send(line);
     }
@@ -157,11 +169,11 @@ module.exports = function makeChannel(kit, address, facts, thread) {
   /** Ask or call and wait: the verdict or result, an object whose members are its own. */
   function ask(kind, op, args, more) {
     asked += 1;
-    send(`{"t":"${kind}","id":${asked},"op":${p.quote(op)},"thread":${thread}${more},"args":{${args}}}\n`);
+    send(`{"t":"${kind}","id":${asked},"op":${p.quote(op)},"thread":${thread}${task}${more},"args":{${args}}}\n`);
     const found = answer(kind === 'ask' ? 'verdict' : 'result');
     if (found.id !== asked) gone('its answer is for another question');
     return found;
   }
 
-  return p.freeze({ __proto__: null, ask, gone, greet, handle: () => pipe, member, send, tell, address, facts, thread });
+  return p.freeze({ __proto__: null, ask, beside, gone, greet, handle: () => pipe, member, send, tell, address, facts, thread });
 };

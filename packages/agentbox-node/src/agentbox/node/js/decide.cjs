@@ -91,7 +91,17 @@ module.exports = function makeDecide(kit, welcome, own, pid) {
   /** Whether the facts of a path (stat, existence, link target) are free: it is readable, on the way to what is, or a program that may be started. */
   function mayLook(path) {
     if (p.setHas(onTheWay, path) || p.setHas(listable, path) || p.setHas(programs, path)) return true;
+    // Whoever goes through a folder looks at all that it lists, agentbox's record of the run among it (`node --test`).
+    if (within(path, hidden)) return form.decide('read', path, rules) >= 0;
     return typeof judge('read', path) === 'number';
+  }
+
+  /**
+   * Whether a watch is free though reading is not: of agentbox's own record, of which one of the folder tells as much. One of a
+   * folder in it would tell names, which kernel layers keep to themselves (`contained`).
+   */
+  function mayWatch(path, isFolder, contained) {
+    return within(path, hidden) && mayLook(path) && (contained || !isFolder);
   }
 
   /** The path as the trace names it: the run's private folders by variable, as their real names differ in every run. */
@@ -109,7 +119,7 @@ module.exports = function makeDecide(kit, welcome, own, pid) {
   }
 
   return p.freeze({
-    __proto__: null, SILENT, RECORDED, fix, judge, mayLook, name, shown,
+    __proto__: null, SILENT, RECORDED, fix, judge, mayLook, mayWatch, name, shown,
     isBuiltIn: (reason) => reason === HIDDEN || reason === SEALED,
     isGuarded: (path) => p.setHas(guarded, path),
     isListable: (path) => p.setHas(listable, path),

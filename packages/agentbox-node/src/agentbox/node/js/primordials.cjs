@@ -10,6 +10,21 @@ function getter(object, name) {
   return uncurry(Object.getOwnPropertyDescriptor(object, name).get);
 }
 
+const { defineProperty } = Object;
+const add = uncurry(Set.prototype.add);
+
+/** Append to an array. Not as Array.prototype.push does it, which hands what it appends to a setter of that number on Array.prototype. */
+function push(list, value) {
+  defineProperty(list, list.length, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+}
+
+/** A Set of a list's elements. `new Set(list)` would ask the iterator of arrays and Set.prototype.add, which are the agent's to change. */
+function setOf(list) {
+  const made = new Set();
+  for (let i = 0; i < list.length; i += 1) add(made, list[i]);
+  return made;
+}
+
 module.exports = Object.freeze({
   __proto__: null,
   uncurry,
@@ -17,7 +32,7 @@ module.exports = Object.freeze({
   construct: Reflect.construct,
   reflectDefine: Reflect.defineProperty,
   ownKeys: Reflect.ownKeys,
-  defineProperty: Object.defineProperty,
+  defineProperty,
   descriptor: Object.getOwnPropertyDescriptor,
   create: Object.create,
   freeze: Object.freeze,
@@ -27,9 +42,9 @@ module.exports = Object.freeze({
   symbolsOf: Object.getOwnPropertySymbols,
   hasOwn: Object.hasOwn,
   isPrototypeOf: uncurry(Object.prototype.isPrototypeOf),
+  ObjectPrototype: Object.prototype,
   isArray: Array.isArray,
-  push: uncurry(Array.prototype.push),
-  arraySlice: uncurry(Array.prototype.slice),
+  push,
   join: uncurry(Array.prototype.join),
   startsWith: uncurry(String.prototype.startsWith),
   endsWith: uncurry(String.prototype.endsWith),
@@ -61,7 +76,8 @@ module.exports = Object.freeze({
   Int32Array,
   DataView,
   setHas: uncurry(Set.prototype.has),
-  setAdd: uncurry(Set.prototype.add),
+  setAdd: add,
+  setOf,
   mapGet: uncurry(Map.prototype.get),
   mapSet: uncurry(Map.prototype.set),
   mapDelete: uncurry(Map.prototype.delete),

@@ -92,6 +92,7 @@ module.exports = function makeReport(kit, welcome) {
 
   /** An allowed file operation: announce it, or ask where the session wants to be asked (replay, checkpoint). An Error or undefined. */
   function witness(op, args, facts) {
+    if (kit.probe !== undefined) return undefined; // the guard's own look at whether it is live, and no act of the agent's
     if (asking === 'all' || (asking === 'writes' && p.setHas(mutations, op))) return inquire(op, args, facts).error;
     channel.tell('event', op, args, '');
     return undefined;

@@ -21,7 +21,12 @@ module.exports = function makeSdk(kit) {
 
   /** A path argument, absolute; `..` and links are left for the supervisor. */
   function path(value, name) {
-    const found = publicPath(value);
+    let found = null;
+    try {
+      found = publicPath(value);
+    } catch {
+      // no path
+    }
     if (found === null) throw usage(`agentbox: ${name}: expected a path as a text, a Buffer or a file: URL`);
     const { text } = kit.paths.plain(found);
     if (text === '' || p.includes(text, '\0')) throw usage(`agentbox: ${name}: expected a path, not empty and without NUL`);
@@ -97,7 +102,7 @@ module.exports = function makeSdk(kit) {
   }
 
   const DENIAL = ['target', 'rule', 'fix'];
-  const notStarted = new p.Set(NOT_STARTED);
+  const notStarted = p.setOf(NOT_STARTED);
 
   function settle(op, answer, facts, make) {
     if (answer.ok !== true) throw failed(op, answer, facts);

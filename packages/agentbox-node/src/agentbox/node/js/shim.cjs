@@ -16,8 +16,11 @@ function makeEnd(process, isMain) {
 }
 
 function fail(why) {
-  require('fs').writeSync(2, `agentbox: the guard could not be armed, so nothing was run: ${why}\n`);
-  makeEnd(process, threadFacts().isMainThread)();
+  try {
+    require('fs').writeSync(2, `agentbox: the guard could not be armed, so nothing was run: ${why}\n`);
+  } finally { // also where nothing can be said: standard error may be a full pipe
+    makeEnd(process, threadFacts().isMainThread)();
+  }
 }
 
 const { compileFunction } = require('vm');
@@ -179,7 +182,7 @@ function makeKit(p) {
       utf8Of: (buffer) => encodings.utf8(buffer, 0, buffer.length),
     }),
     makeChannel: part('channel'),
-    makeSha256: (...args) => part('sha256')(...args),
+    makeSha256: (primordials) => part('sha256')(primordials),
     isHarmlessOption: part('options')(p),
     lastRefusal: undefined,
   };
@@ -194,8 +197,8 @@ function makeHasher(kit) {
   kit.takeHasher = (crypto) => {
     const { createHash } = crypto;
     const { update, digest } = createHash('sha256').constructor.prototype;
-    const [add, end] = [p.uncurry(update), p.uncurry(digest)];
-    taken = { __proto__: null, start: () => createHash('sha256'), add, end: (state) => end(state, 'hex') };
+    const end = p.uncurry(digest);
+    taken = { __proto__: null, start: () => createHash('sha256'), add: p.uncurry(update), end: (state) => end(state, 'hex') };
   };
   kit.hasher = () => {
     if (taken === null) kit.builtin('crypto');
@@ -243,18 +246,33 @@ function builtinName(name) {
 }
 
 /** Threads that Node starts for itself (module.register): let through once, and only while that call runs. */
-function makeThreads() {
+function makeThreads(p) {
+  const EventEmitter = require('events');
+  const { init } = EventEmitter;
   let open = 0;
   let used = false;
+
+  /** Make a thread with EventEmitter.init as Node has it: the agent's would be called before the thread copies its variables. */
+  function make(run) {
+    const theirs = p.descriptor(EventEmitter, 'init');
+    p.defineProperty(EventEmitter, 'init', { __proto__: null, value: init, writable: true, enumerable: true, configurable: true });
+    try {
+      return run();
+    } finally {
+      p.defineProperty(EventEmitter, 'init', theirs);
+    }
+  }
+
   return Object.freeze({
     __proto__: null,
     isOpen: () => open > 0,
+    make,
     open(run) {
       if (used) return run();
       used = true;
       open += 1;
       try {
-        return run();
+        return make(run);
       } finally {
         open -= 1;
       }
@@ -286,10 +304,11 @@ function probe(kit) {
 function arm() {
   const [major] = process.versions.node.split('.');
   if (Number(major) < OLDEST) return `this is Node ${process.versions.node}, and the guard needs ${OLDEST} or newer`;
-  const address = process.env.AGENTBOX_CHANNEL;
+  const { isMainThread, threadId } = threadFacts();
+  const initial = isMainThread ? { ...process.env } : initialEnvironment();
+  const address = initial.AGENTBOX_CHANNEL;
   if (!address) return 'AGENTBOX_CHANNEL is not set: it was started around its supervisor';
   const p = part('primordials');
-  const { isMainThread, threadId } = threadFacts();
   const kit = makeKit(p);
   kit.end = makeEnd(process, isMainThread);
   kit.thread = threadId;
@@ -302,17 +321,28 @@ function arm() {
   kit.report = part('report')(kit, welcome);
   kit.digest = part('digest')(kit);
   kit.base = part('hooks/_base')(kit);
-  kit.threads = makeThreads();
+  kit.threads = makeThreads(p);
   makeHasher(kit);
   lazily(kit, 'calls', () => part('calls')(kit));
-  const environment = { ...process.env };
-  lazily(kit, 'starter', () => part('starter')(kit, welcome, environment));
+  lazily(kit, 'starter', () => part('starter')(kit, welcome, initial));
   install(kit, kit.onLoad = watchLoads(kit));
   if (!probe(kit)) return `node:fs of Node ${process.versions.node} does not use the bindings that the guard stands in`;
   let sdk;
   Object.defineProperty(globalThis, 'agentbox', { get: () => sdk ??= part('sdk')(kit), enumerable: false, configurable: false });
+  if (!isMainThread && welcome.mode !== 'observe' && kit.starter.writing() !== '') return `of a thread, ${kit.starter.writing()}`;
   if (isMainThread) kit.channel.send(`{"t":"armed","thread":${threadId}}\n`);
   return '';
+}
+
+/** The variables that this process was started with, from the kernel (proc_pid_environ(5)). Those of a worker thread are what
+ *  the agent had made of them while the thread was started: with an address of its own it would be its own supervisor. */
+function initialEnvironment() {
+  const made = { __proto__: null };
+  for (const pair of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
+    const at = pair.indexOf('=', 1);
+    if (at > 0) made[pair.slice(0, at)] = pair.slice(at + 1);
+  }
+  return made;
 }
 
 /** A part that is read when it is first used. */

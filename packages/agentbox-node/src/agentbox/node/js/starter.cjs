@@ -11,17 +11,25 @@ const INJECTING = [
   'NODE_EXTRA_CA_CERTS', 'NODE_ICU_DATA', 'NODE_REPL_HISTORY', 'NODE_REPL_EXTERNAL_MODULE', 'OPENSSL_CONF', 'OPENSSL_MODULES',
   'OPENSSL_ENGINES', 'SSL_CERT_FILE', 'SSL_CERT_DIR',
 ];
+// Those by which Node itself writes files at the end of a thread (src/inspector_profiler.cc, src/compile_cache.cc).
+const WRITING = ['NODE_V8_COVERAGE', 'NODE_COMPILE_CACHE'];
+// Programs that a child starts by name when it wants something of its user, and those that only say or do nothing.
+const ASKED = ['GIT_PAGER', 'GIT_EDITOR', 'GIT_SEQUENCE_EDITOR', 'GIT_ASKPASS', 'SSH_ASKPASS'];
+const QUIET = ['', ':', 'cat', 'echo', 'false', 'true'];
 const PREFIXES = ['LD_', 'GIT_CONFIG_KEY_', 'GIT_CONFIG_VALUE_'];
 
 /** `initial` is this process's environment as the run gave it. */
 module.exports = function makeStarter(kit, welcome, initial) {
   const { p, raw, paths, report, channel } = kit;
   const { member } = channel;
-  const injecting = new p.Set(INJECTING);
+  const injecting = p.setOf(INJECTING);
+  const asked = p.setOf(ASKED);
+  const quiet = p.setOf(QUIET);
   const required = p.keys(welcome.env);
 
   function isInjecting(name, value) {
     if (p.hasOwn(initial, name) && initial[name] === value) return false; // passed on as the run itself got it
+    if (p.setHas(asked, name) && p.setHas(quiet, value)) return false;
     if (p.setHas(injecting, name)) return true;
     for (let i = 0; i < PREFIXES.length; i += 1) if (p.startsWith(name, PREFIXES[i])) return true;
     return false;
@@ -138,14 +146,30 @@ module.exports = function makeStarter(kit, welcome, initial) {
     return pairs;
   }
 
-  /** Put the guard's variables back into this process's environment, which workers copy. */
+  /** A variable of this process, not of the run's making, by which a thread would write files unseen; '' if there is none. */
+  function writing() {
+    for (let i = 0; i < WRITING.length && !kit.contained; i += 1) {
+      const value = kit.env[WRITING[i]];
+      if (value !== undefined && value !== '' && initial[WRITING[i]] !== value) return `the variable ${WRITING[i]} would make it write files that no guard sees`;
+    }
+    return '';
+  }
+
+  function refuseThread(reason) {
+    const error = report.deny('proc.exec', '"file":"worker"', 'exec', 'a worker thread', reason, '', { __proto__: null });
+    if (error !== undefined) throw error;
+  }
+
+  /** Make this process's environment, which a thread is about to copy, fit for it: the guard's variables put back, none that writes. */
   function restore() {
+    const problem = writing();
+    if (problem !== '') refuseThread(problem);
     for (let i = 0; i < required.length; i += 1) {
       const name = required[i];
       kit.env[name] = combined(name, welcome.env[name], kit.env[name]);
     }
   }
 
-  return p.freeze({ __proto__: null, combined, environment, judge, required, restore });
+  return p.freeze({ __proto__: null, combined, environment, judge, own, refuseThread, required, restore, words, writing });
 };
 

@@ -261,20 +261,43 @@ module.exports = function pathForm(p) {
     return true;
   }
 
+  /** `text` with a star for each number in it if it is an entry of a process, which has another number in the next run. */
+  function ofAnyProcess(text) {
+    const names = split(text, '/');
+    const isNumber = (name) => {
+      let digits = 0;
+      while (digits < name.length && p.charCodeAt(name, digits) >= 48 && p.charCodeAt(name, digits) <= 57) digits += 1;
+      return digits > 0 && digits === name.length;
+    };
+    if (!startsWith(text, '/proc/') || names.length < 4 || !isNumber(names[2])) return text;
+    let made = '';
+    for (let i = 1; i < names.length; i += 1) made += isNumber(names[i]) ? '/*' : `/${names[i]}`;
+    return made;
+  }
+
+  const RUN_FOLDER = /^agentbox-[0-9]+-[0-9a-f]{12}$/;
+
+  /** Whether a path leads into a run's private folder, as a line of a policy in `cwd` would name it: the next run has another one. */
+  function ofOneRun(path, cwd) {
+    const names = split(startsWith(`${path}/`, `${cwd}/`) ? slice(path, cwd.length) : path, '/');
+    for (let i = 0; i < names.length; i += 1) if (exec(RUN_FOLDER, names[i]) !== null) return true;
+    return false;
+  }
+
   const OWN = ['/proc/self/', '/proc/thread-self/', '/dev/fd/', '/dev/stdin/', '/dev/stdout/', '/dev/stderr/'];
 
-  /** The policy line that would allow exactly this access; '' when there is none. */
+  /** The policy line that would allow this access; '' when there is none. */
   function fix(access, path, cwd) {
-    if ((access !== 'read' && access !== 'write') || !isPlain(path) || !fits(path)) return '';
+    if ((access !== 'read' && access !== 'write') || !isPlain(path) || !fits(path) || ofOneRun(path, cwd)) return '';
     for (let i = 0; i < OWN.length; i += 1) if (startsWith(`${path}/`, OWN[i])) return '';
     let shown = path;
     if (path === cwd) shown = '.';
     else if (cwd !== '/' && startsWith(path, `${cwd}/`)) shown = `./${slice(path, cwd.length + 1)}`;
     const text = literal(shown);
     const isFile = access === 'write' && path !== '/' && path !== cwd && !startsWith(cwd, `${path}/`);
-    const safe = isFile ? unmade(text) : text;
+    const safe = isFile ? unmade(text) : ofAnyProcess(text);
     const value = safe === '' ? '' : quoted(safe);
-    return value === '' ? '' : `${access}: ${value}${safe === text ? '' : '  # not made as a folder'}`;
+    return value === '' ? '' : `${access}: ${value}${!isFile || safe === text ? '' : '  # not made as a folder'}`;
   }
 
   /** Why `decide` gave -1. */

@@ -49,25 +49,24 @@ module.exports = function makeBase(kit) {
     return found.text;
   }
 
-  /** A path as the public functions take it (text, Buffer or file: URL), read once, or null. */
+  /**
+   * A path as the public functions take it, read once: a text, a Buffer, or what Node takes for a file: URL, which is anything with
+   * the members of one (isURL in lib/internal/url.js), and throws if it is none. null for what is no object: Node refuses it itself.
+   */
   function publicPath(value) {
-    if (value !== null && typeof value === 'object') {
-      let tag;
-      try {
-        tag = p.viewTag(value);
-      } catch {
-        tag = undefined;
-      }
-      if (tag === undefined) {
-        try {
-          return kit.fileURLToPath(kit.hrefOf(value));
-        } catch {
-          return null;
-        }
-      }
+    if ((value !== null && typeof value === 'object' && p.viewTag(value) === undefined) || typeof value === 'function') {
+      const href = kit.isURL(value) ? kit.hrefOf(value) : value.href;
+      if (typeof href !== 'string') throw badType();
+      return kit.fileURLToPath(href);
     }
     const found = kit.paths.plain(value);
     return found === null ? null : found.value;
+  }
+
+  function badType() {
+    const error = new p.TypeError('The "path" argument must be of type string or an instance of Buffer or URL');
+    kit.report.define(error, 'code', 'ERR_INVALID_ARG_TYPE');
+    return error;
   }
 
   /** The object of Node's that owns a handle, by its symbol `owner_symbol`; undefined before it has one. */
@@ -94,5 +93,5 @@ module.exports = function makeBase(kit) {
     });
   }
 
-  return p.freeze({ __proto__: null, disguise, explainNext, ownerOf, publicPath, put, refuse, takePath, wrap });
+  return p.freeze({ __proto__: null, badType, disguise, explainNext, ownerOf, publicPath, put, refuse, takePath, wrap });
 };

@@ -6,7 +6,7 @@ const UNCLEAR = 'a path must be a text or bytes, without NUL, whose links do not
 
 module.exports = function install(kit, binding) {
   const { p, raw, paths, report, channel, decide, digest, form } = kit;
-  const { put, disguise, takePath, wrap } = kit.base;
+  const { badType, put, disguise, takePath, wrap } = kit.base;
   const { member } = channel;
   const { O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY } = kit.constants;
   const O_ACCMODE = 3;
@@ -39,6 +39,10 @@ module.exports = function install(kit, binding) {
 
   function missing(name, text) {
     return report.failure(`ENOENT: no such file or directory, ${name} '${text}'`, 2, { __proto__: null, syscall: name, path: text });
+  }
+
+  function present(name, text) {
+    return report.failure(`EEXIST: file already exists, ${name} '${text}'`, 17, { __proto__: null, syscall: name, path: text });
   }
 
   // --- judging: each returns undefined to go on, or the Error ---
@@ -130,6 +134,12 @@ module.exports = function install(kit, binding) {
     return check('fs.list', 'read', path, member('path', decide.shown(path)), facts);
   }
 
+  function checkWatch(text) {
+    const path = paths.resolve(text, true);
+    if (path !== null && decide.mayWatch(path, glance(path).size === -2, kit.contained)) return undefined;
+    return checkList(text, 'watch');
+  }
+
   /** Facts about a file (size, times, whether it is there) need reading rights, or that the path leads to something readable. */
   function checkLook(text, syscall, follow) {
     const path = paths.resolve(text, follow);
@@ -149,8 +159,9 @@ module.exports = function install(kit, binding) {
       if (target === null) return unclear(op, 'write', facts);
       if (target !== path && typeof decide.judge('write', target, true) === 'string') path = target;
     }
-    const exists = op === 'fs.mkdir' && !isAbsent(path) ? ',"exists":true' : ''; // it fails, and is no folder of this run's making
-    return check(op, 'write', path, `${member('path', decide.shown(path))}${exists}`, facts);
+    const exists = op === 'fs.mkdir' && !isAbsent(path); // it fails, and is no folder of this run's making
+    if (exists && decide.mayLook(path) && typeof decide.judge('write', path, true) === 'string') return present(syscall, text); // no rule is missing
+    return check(op, 'write', path, `${member('path', decide.shown(path))}${exists ? ',"exists":true' : ''}`, facts);
   }
 
   function protects(op, path, args, facts) {
@@ -277,12 +288,6 @@ module.exports = function install(kit, binding) {
     };
   }
 
-  function badType() {
-    const error = new p.TypeError('The "path" argument must be of type string or an instance of Buffer or URL');
-    report.define(error, 'code', 'ERR_INVALID_ARG_TYPE');
-    return error;
-  }
-
   const look = (follow) => one((text, args, name) => checkLook(text, name, follow));
   const change = (op, removes = false) => one((text, args, name) => checkChange(op, text, name, removes));
   const descriptor = (op) => (args, name) => checkDescriptor(op, args[0], name);
@@ -333,7 +338,7 @@ module.exports = function install(kit, binding) {
     if (typeof original !== 'function') continue;
     const examine = CHECKS[name];
     put(binding, name, disguise(function guarded(...args) {
-      const error = examine(args, name);
+      const error = requestOf(args) === undefined ? examine(args, name) : channel.beside(() => examine(args, name));
       return error === undefined ? p.apply(original, binding, args) : deliver(error, args);
     }, original));
   }
@@ -383,5 +388,5 @@ module.exports = function install(kit, binding) {
   // A FileHandle for any number could close what is not the agent's.
   put(binding.FileHandle.prototype, 'constructor', p.Error, true);
 
-  kit.files = p.freeze({ __proto__: null, checkList, checkLook, checkOpen, checkRead, checkWrite });
+  kit.files = p.freeze({ __proto__: null, checkList, checkLook, checkOpen, checkRead, checkWatch, checkWrite });
 };

@@ -22,6 +22,10 @@ module.exports = function install(kit, process) {
     return original(target, number);
   });
 
+  // Another process of the run may send it, and the handler that Node begins with starts the debugger. What Node makes at the first
+  // listener takes its place for good: after the last one is gone, the system's own remains (src/unix/signal.c of libuv).
+  if (!kit.contained && kit.thread === 0) process.emit('newListener', 'SIGUSR1', () => {});
+
   const real = kit.binding;
   const harmless = new p.Set(HARMLESS_BINDINGS);
   for (const name of ['binding', '_linkedBinding']) {
@@ -34,8 +38,7 @@ module.exports = function install(kit, process) {
   }
 
   wrap(process, 'dlopen', (original) => function dlopen(...args) {
-    const given = publicPath(args[1]);
-    if (given === null) return p.apply(original, process, args);
+    const given = publicPath(args[1]) ?? p.String(args[1]); // what is no path is made a text by native code
     args[1] = given;
     const path = paths.resolve(paths.plain(given).text, true);
     const verdict = path === null ? 'its links lead in a circle' : decide.judge('read', path);

@@ -23,6 +23,8 @@ module.exports = function install(kit, exported) {
       } else if (char === "'" || char === '"' || char === '`' || char === '[') {
         const end = p.indexOf(sql, char === '[' ? ']' : char, at + 1);
         at = end < 0 ? sql.length : end + 1;
+      } else if (p.exec(/[$@#:]/, char) !== null) { // a variable, of which everything to the bracket's end is the name: $a(')
+        at += p.exec(/^.(?:(?:::)*[\w$\u0080-\uffff](?:[\w$\u0080-\uffff]|::)*(?:\([^) \t-\r\0]*\)?)?)?/s, p.slice(sql, at))[0].length;
       } else if (p.exec(/[A-Za-z_]/, char) !== null) {
         const word = p.exec(/^[A-Za-z_0-9$\u0080-\uffff]+/, p.slice(sql, at))[0];
         p.push(found, p.toLowerCase(word));
@@ -71,7 +73,7 @@ module.exports = function install(kit, exported) {
         const isUrl = args[0] !== null && typeof args[0] === 'object' && kit.isURL(args[0]);
         const name = isUrl ? kit.hrefOf(args[0]) : publicPath(args[0]);
         if (name === null) return p.construct(target, args, newTarget);
-        const options = {};
+        const options = { __proto__: null }; // read again by native code: nothing may answer from a prototype
         const given = args[1] !== null && typeof args[1] === 'object' ? args[1] : { __proto__: null };
         const names = p.keys(given);
         for (let i = 0; i < names.length; i += 1) options[names[i]] = given[names[i]];

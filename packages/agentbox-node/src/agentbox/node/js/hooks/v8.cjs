@@ -6,7 +6,7 @@ const FLAGS = /^--(?:no[-_])?(?:expose[-_]gc|max[-_](?:old|semi|new)[-_]space[-_
 
 module.exports = function install(kit, v8) {
   const { p, files, paths, report } = kit;
-  const { wrap, publicPath } = kit.base;
+  const { refuse, wrap, publicPath } = kit.base;
   let count = 0;
 
   function judged(name) {
@@ -22,10 +22,8 @@ module.exports = function install(kit, v8) {
     args[0] = judged(paths.plain(given).text);
     return p.apply(original, v8, args);
   });
-  wrap(v8, 'setHeapSnapshotNearHeapLimit', (original) => function setHeapSnapshotNearHeapLimit(limit) {
-    judged(`${kit.cwd()}/Heap.heapsnapshot`);
-    return original(p.Number(limit));
-  });
+  // The folder that it writes to is the working directory of that later time, which may be any.
+  if (!kit.contained) refuse(v8, 'setHeapSnapshotNearHeapLimit', 'v8.setHeapSnapshotNearHeapLimit', 'its files are written where no guard sees it');
   wrap(v8, 'setFlagsFromString', (original) => function setFlagsFromString(flags) {
     const text = p.String(flags);
     if (p.exec(FLAGS, text) === null) {

@@ -40,6 +40,26 @@ module.exports = function install(kit, exported) {
       return p.construct(target, [made], newTarget === guarded ? target : newTarget);
     },
   });
+  lockNative();
   put(WASI.prototype, 'constructor', guarded, true);
   put(exported, 'WASI', guarded);
+
+  /** Reach the native class through an instance, as it is set and before anybody sees it, and keep it from being made another time. */
+  function lockNative() {
+    if (!kit.contained && p.keys(p.ObjectPrototype).length > 0) throw new p.Error('a property of Object.prototype would be shown its native object'); // for ... in
+    let locked = false;
+    function Once() {}
+    Once.prototype = new p.Proxy(WASI.prototype, {
+      __proto__: null,
+      set(target, key, value, receiver) {
+        if (key === 'wasiImport') {
+          put(p.prototypeOf(value), 'constructor', p.Error, true);
+          locked = true;
+        }
+        return p.reflectDefine(receiver, key, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+      },
+    });
+    p.construct(WASI, [{ __proto__: null, version: 'preview1' }], Once);
+    if (!locked) throw new p.Error('it opens folders in a way that the guard does not know');
+  }
 };

@@ -2,25 +2,33 @@
 // Threads: every worker starts with the guard's variables, whatever its own env and execArgv say, or does not start.
 // The class that Node has cannot be reached unchecked: a thread that was not made by the wrapper is not started.
 
+const SHARED = 'with SHARE_ENV the variables that it is started with could be changed while it starts';
+
 module.exports = function install(kit, exported) {
   const { p, report, starter } = kit;
   const { put } = kit.base;
   const { Worker, SHARE_ENV } = exported;
   const FIELDS = ['argv', 'eval', 'name', 'resourceLimits', 'stderr', 'stdin', 'stdout', 'trackUnmanagedFds', 'transferList', 'workerData'];
 
-  function variables(given) {
-    if (given === undefined || given === null || given === SHARE_ENV) {
+  /**
+   * The variables of a thread, of which Node takes its options where it is `parsing`: then those that are checked here must be those
+   * that it gets, since code of the agent may run in between.
+   */
+  function variables(given, parsing) {
+    if (given === SHARE_ENV && !kit.contained) starter.refuseThread(SHARED);
+    if (given === SHARE_ENV || ((given === undefined || given === null) && !parsing)) {
       starter.restore();
       return given === SHARE_ENV ? SHARE_ENV : undefined;
     }
-    const pairs = [];
-    const names = p.keys(given);
-    for (let i = 0; i < names.length; i += 1) p.push(pairs, `${names[i]}=${p.String(given[names[i]])}`);
-    const found = starter.environment(pairs);
-    if (found.problem !== '') {
-      const error = report.deny('proc.exec', '"file":"worker"', 'exec', 'a worker thread', found.problem, '', { __proto__: null });
-      if (error !== undefined) throw error;
+    let pairs = [];
+    if (given === undefined || given === null) {
+      pairs = starter.own();
+    } else {
+      const names = p.keys(given);
+      for (let i = 0; i < names.length; i += 1) p.push(pairs, `${names[i]}=${p.String(given[names[i]])}`);
     }
+    const found = starter.environment(pairs);
+    if (found.problem !== '') starter.refuseThread(found.problem);
     const made = { __proto__: null };
     for (let i = 0; i < (found.pairs ?? []).length; i += 1) {
       const at = p.indexOf(found.pairs[i], '=', 1);
@@ -36,9 +44,10 @@ module.exports = function install(kit, exported) {
       const value = source[FIELDS[i]];
       if (value !== undefined) made[FIELDS[i]] = value;
     }
-    const env = variables(source.env);
-    if (env !== undefined) made.env = env;
+    if (p.isArray(made.argv)) made.argv = starter.words(made.argv);
     const flags = source.execArgv;
+    const env = variables(source.env, p.isArray(flags));
+    if (env !== undefined) made.env = env;
     if (p.isArray(flags)) {
       made.execArgv = [];
       for (let i = 0; i < flags.length; i += 1) {
@@ -61,7 +70,7 @@ module.exports = function install(kit, exported) {
       const given = options(args[1]);
       approved += 1;
       try {
-        return p.construct(target, [filename, given], newTarget === guarded ? target : newTarget);
+        return kit.threads.make(() => p.construct(target, [filename, given], newTarget === guarded ? target : newTarget));
       } finally {
         approved -= 1;
       }
