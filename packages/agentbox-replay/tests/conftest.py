@@ -38,7 +38,7 @@ class Tape:
 
     def deny(self, op: str, args: dict[str, Any]) -> Tape:
         """A denial."""
-        self.writer.append("deny", op, args=args, extra={"reason": "no rule"})
+        self.writer.append("deny", op, args=args, extra={"reason": "no rule", "target": str(args.get("path", ""))})
         return self
 
     def seal(self, status: int = 0) -> Path:

@@ -506,6 +506,29 @@ def test_guarded_program_of_box_run_is_served(shop: Workshop) -> None:
     assert last(done) == "agentbox: replay ok — 2/2 recorded steps matched"
 
 
+def test_a_program_that_is_gone_is_served_and_one_that_has_come_is_not(shop: Workshop) -> None:
+    """What box.run met is served, whatever is there now."""
+    tool = shop.folder / "in" / "tool"
+    tool.write_text("#!/bin/sh\necho made\n")
+    tool.chmod(0o755)
+    shop.agent(
+        """
+        print(box.run(["in/tool"]).stdout)
+        try:
+            box.run(["in/later"])
+        except FileNotFoundError as error:
+            print(error)
+        """,
+        policy=f"{POLICY}exec: *\nexec: ./in/tool\n",
+    )
+    output = shop.record()
+    assert output.startswith("made\n")
+    tool.rename(shop.folder / "in" / "later")
+    done = shop.replay()
+    assert done.stdout == output
+    assert last(done) == "agentbox: replay ok — 2/2 recorded steps matched"
+
+
 def test_exit_status(shop: Workshop) -> None:
     """A failing agent that fails the same way is a good replay with its status; another status is a divergence."""
     shop.agent("box.now(); sys.exit(7)")
@@ -530,6 +553,23 @@ def test_denials_are_the_same(shop: Workshop) -> None:
     done = shop.replay()
     assert done.stdout == "denied\n"
     assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched"
+
+
+@pytest.mark.skipif(bool(missing_layers()), reason=f"kernel layers: {missing_layers()}")
+@pytest.mark.parametrize("layers", ["auto", "kernel"])
+def test_what_is_protected_is_denied_again(shop: Workshop, layers: str) -> None:
+    """The kernel's layers have refused it when recorded; a guard alone does in a replay. It is no step."""
+    shop.agent("""
+        try:
+            open("out/.bashrc", "w")
+        except PermissionError:
+            print("denied")
+        box.now()
+    """)
+    shop.record()
+    done = shop.replay("--layers", layers)
+    assert done.stdout == "denied\n"
+    assert last(done) == "agentbox: replay ok — 1/1 recorded steps matched", done.stderr
 
 
 def test_a_narrower_policy_is_warned_of_and_named(shop: Workshop) -> None:
@@ -1010,13 +1050,14 @@ def test_a_read_that_the_system_refuses_is_a_step_like_any(shop: Workshop, layer
     assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
 
 
-def test_a_server_of_the_agents_own_is_named_as_what_a_replay_lacks(shop: Workshop) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_of_the_agents_own_is_named_as_what_a_replay_lacks(shop: Workshop, host: str) -> None:
     """It is allowed in the network of its run without a rule; a replay says so, and does not blame the policy."""
     if missing_layers():
         pytest.skip(f"kernel layers: {missing_layers()}")
-    code = """
+    code = f"""
         import socket, threading
-        server = socket.create_server(("127.0.0.1", 0))
+        server = socket.create_server(("{host}", 0))
         threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
         print(socket.create_connection(server.getsockname()).recv(1))
     """
@@ -1025,6 +1066,25 @@ def test_a_server_of_the_agents_own_is_named_as_what_a_replay_lacks(shop: Worksh
     report = shop.diverges()
     assert any("loopback of its own" in line for line in report), report
     assert not any("policy that the trace was recorded with" in line for line in report)
+
+
+@pytest.mark.parametrize("policy", ["read: ./in", "net: 0.0.0.0, 127.0.0.1"], ids=["no rule", "rules"])
+@pytest.mark.parametrize("layers", ["auto", "kernel"])
+def test_a_socket_that_only_gets_an_address_is_replayed(shop: Workshop, policy: str, layers: str) -> None:
+    """Libraries look so for IPv6 when they are imported, or for a free port: nobody is reached by it."""
+    if missing_layers():
+        pytest.skip(f"kernel layers: {missing_layers()}")
+    code = """
+        import socket
+        for host in ("", "127.0.0.1"):
+            with socket.create_server((host, 0)) as found:
+                print(found.getsockname()[1] > 0)
+        print(box.now())
+    """
+    shop.agent(code, policy=policy + "\n")
+    recorded = shop.record()
+    assert recorded.startswith("True\nTrue\n")
+    assert shop.replay("--layers", layers).stdout == recorded
 
 
 SHARED = """

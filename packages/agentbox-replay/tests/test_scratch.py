@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -176,6 +177,48 @@ def test_supervisor_writes_show_to_the_agent_and_states_are_of_the_copy(uid: int
         str(tree / "by-sdk"): hashlib.sha256(b"\x00\xff").hexdigest(),
     }
     assert sorted(os.listdir(tree)) == ["log", "old", "sub"]
+
+
+@pytest.fixture
+def outside(uid: int | None) -> Iterator[Path]:
+    """A folder of /dev, which is the machine's own in a copy as well."""
+    base = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    (base / "folder").mkdir()
+    for name in ("file", "folder/inner"):
+        (base / name).write_text("kept")
+    if uid is not None:
+        for path in (base, *base.rglob("*")):
+            os.chown(path, uid, uid)
+    yield base
+    shutil.rmtree(base)
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="this machine has no /dev/shm")
+def test_no_path_of_a_trace_leads_out_of_the_copy(uid: int | None, tree: Path, outside: Path) -> None:
+    """Neither by `..` nor by a link: whoever makes the trace would have files of the machine removed, or cut."""
+    up = f"{tree}/{'/'.join(['..'] * 20)}{outside}"
+
+    def ways(name: str) -> list[str]:
+        return [f"{up}/{name}", f"{tree}/link/{name}"]
+
+    def act() -> object:
+        os.symlink(outside, tree / "link")
+        reached = [os.path.samefile(path, outside / "file") for path in ways("file")]
+        cut = dict.fromkeys(ways("file"), 1)
+        view = Scratch.open([str(tree)], hide=[*ways("folder"), *ways("folder/inner")], cut=cut)
+        try:
+            for path in (*ways("file"), *ways("new"), f"{tree}/nul\0"):
+                with contextlib.suppress(ScratchFailed):
+                    view.write(path, b"changed")
+                    reached.append(path)
+        finally:
+            view.close()
+        return reached
+
+    assert forked(act, uid=uid) == [True, True]
+    assert snapshot(outside) == {
+        f"{outside}/file": "kept", f"{outside}/folder": "", f"{outside}/folder/inner": "kept"
+    }  # fmt: skip
 
 
 def test_a_socket_below_a_cover_can_be_exposed(uid: int | None, tree: Path) -> None:

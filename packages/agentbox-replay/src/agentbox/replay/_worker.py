@@ -5,6 +5,7 @@ It never returns into the code that forked it, and never writes a file outside o
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -12,21 +13,23 @@ import shutil
 import signal
 import stat
 
-from agentbox.guard.kernel import shm, syscalls
+from agentbox.guard.kernel import netns, shm, syscalls
 from agentbox.guard.states import state_of
 from agentbox.replay import _wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, NoReturn
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO, NoReturn
 
 _MS_REMOUNT = 0x20  # <sys/mount.h>, Linux 1.0
 _CAP_SYS_ADMIN = 21  # linux/capability.h
 _KERNEL = ("/dev/", "/proc/", "/sys/")
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def run(sock: socket.socket, covers: list[str], supervisor: int, own_shm: bool) -> NoReturn:
+def run(sock: socket.socket, covers: list[str], supervisor: int, own_shm: bool, loopback: bool) -> NoReturn:
     """The whole life of the process: mounts, `ready`, requests until the channel closes."""
     status = 1
     try:
@@ -34,8 +37,11 @@ def run(sock: socket.socket, covers: list[str], supervisor: int, own_shm: bool) 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for the agent; the final states are still wanted after it
         try:
-            user = not _is_mount_admin()
-            network = _isolate(user)
+            user = not is_mount_admin()
+            network = isolate(user)
+            if loopback and not network:
+                with contextlib.suppress(OSError):  # root may lack CAP_NET_ADMIN in a container: listening fails then
+                    netns.loopback_up()
             _die_with(supervisor)
             view = _View(covers, user=user)
             own_shm = own_shm and shm.cover()
@@ -69,10 +75,11 @@ def _serve(channel: _wire.Channel, view: _View) -> None:
 class _View:
     """The mounts of one copy: real directories by descriptor, what kind of namespace holds them, and what is `open`."""
 
-    __slots__ = ("_count", "_real", "_store", "_user", "fallback", "open")
+    __slots__ = ("_count", "_real", "_store", "_user", "covers", "fallback", "open")
 
     def __init__(self, covers: list[str], *, user: bool) -> None:
         self._user = user
+        self.covers = covers
         self._count = 0
         self._store = self.fallback = ""
         points = _mount_points()
@@ -162,7 +169,7 @@ def mount(source: str | None, target: str, fstype: str | None, flags: int, data:
         raise OSError(error.errno, os.strerror(error.errno or 0), target) from error
 
 
-def _isolate(user: bool) -> str:
+def isolate(user: bool) -> str:
     """Give this process mounts of its own, which neither come from nor go to anybody else's, and an empty network.
 
     Returns why the network is still the machine's, or "".
@@ -209,7 +216,7 @@ def keeps_attributes(folder: str) -> bool:
     return True
 
 
-def _is_mount_admin() -> bool:
+def is_mount_admin() -> bool:
     """True for root with CAP_SYS_ADMIN, who needs no user namespace (capabilities(7))."""
     if os.geteuid() != 0:
         return False
@@ -252,31 +259,67 @@ def _make(view: _View, request: dict[str, Any]) -> dict[str, Any]:
 def _hide(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     """Remove paths from the copy (never from below it: only what a cover shows is touched)."""
     for path in request["paths"]:
-        if not view.is_covered(path) or not os.path.lexists(path):
-            continue
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _inside(view, path) as (folder, name):
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=folder)
+            else:
+                os.unlink(name, dir_fd=folder)
     return {}
 
 
 def _cut(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     """Shorten files in the copy to what they held before the recorded run appended to them."""
     for path, size in request["sizes"].items():
-        if view.is_covered(path) and os.path.isfile(path) and os.path.getsize(path) > size:
-            os.truncate(path, size)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _inside(view, path) as (folder, name):
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode) and 0 <= size < info.st_size:
+                with _opened(folder, name, 0) as file:
+                    file.truncate(size)
     return {}
 
 
 def _write(view: _View, request: dict[str, Any]) -> dict[str, Any]:
     path = request["path"]
-    if not view.is_covered(path):
-        raise OSError(errno.EXDEV, "not inside the scratch copy", path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "ab" if request["append"] else "wb") as file:
+    with _inside(view, path, make=True) as (folder, name), _opened(folder, name, os.O_CREAT) as file:
+        file.seek(0, os.SEEK_END if request["append"] else os.SEEK_SET)
         file.write(bytes.fromhex(request["data"]))
+        file.truncate()
     return {}
+
+
+@contextlib.contextmanager
+def _inside(view: _View, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder of `path`, open, and the last name; raises `FileNotFoundError` for what is in no cover.
+
+    It goes down from the cover one name at a time, over no link and no `..`: paths are as the trace or the agent has
+    them, /dev, /proc and /sys are the machine's own in the copy too, and this process has the power to change them.
+    """
+    roots = [root for root in view.covers if path.startswith(root + "/")]
+    parts = path[len(roots[0]) + 1 :].split("/") if roots else []
+    if not parts or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise FileNotFoundError(errno.ENOENT, "not inside the scratch copy", path)
+    folder = os.open(roots[0], _FOLDER)
+    try:
+        for part in parts[:-1]:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            inner = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder, parts[-1]
+    finally:
+        os.close(folder)
+
+
+def _opened(folder: int, name: str, flags: int) -> BinaryIO:
+    """A regular file in an open folder, for writing."""
+    safe = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = open(os.open(name, safe | flags, 0o666, dir_fd=folder), "wb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", name)
+    return file
 
 
 def _states(view: _View, request: dict[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def target(op: str, args: dict[str, Any]) -> str:
     """What a step is about: its path, URL, command or address; empty when it has none."""
     if "url" in args:
         return f"{args.get('method', 'GET')} {args['url']}"
-    if "argv" in args:
+    if isinstance(args.get("argv"), list):
         return shlex.join(str(word) for word in args["argv"])
     if "path" in args:
         return f"{args['path']} -> {args['to']}" if "to" in args else str(args["path"])

@@ -20,18 +20,27 @@ _SHOWN = 2
 _ELSEWHERE = frozenset(("no-such-step", "differs", "file-changed", "stopped-early", "content", "exit-status"))
 """Causes that another working directory may be behind: what is in it differs from what is in the recorded one."""
 
+_FOLLOWS = frozenset(("no-such-step", "differs", "order", "consumed"))
+"""Causes that a call which was refused before may be behind: the agent goes another way from there."""
+
+_OWN_NETWORK = "the recorded run had a loopback of its own, where it may listen and be reached without a rule"
+
 Denials = dict[tuple[str, str], str]
 """(op, target) of what the policy refused in this run, to the reason."""
 
 
-def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | None, denials: Denials) -> Divergence:
-    """The divergence for a call that no unconsumed step matches. `expected` is what its lane should have done next."""
+def mismatch(
+    recording: Recording, live: StepView, key: bytes, expected: int | None, denials: Denials, news: StepView | None
+) -> Divergence:
+    """The divergence for a call that no unconsumed step matches. `expected` is what its lane should have done next,
+    `news` a call that the policy refused before, and that was not recorded.
+    """
     cursor = recording.cursor
     awaited = None if expected is None else recording.view(expected)
     cause, detail, near = "no-such-step", "", []
     later = next(cursor.with_key(key), None)
-    if awaited is not None and (awaited.op, target(awaited.op, awaited.args)) in denials:
-        cause, detail = _denied(recording, awaited, denials)
+    if awaited is not None and (refused := _denied(recording, awaited, denials)):
+        cause, detail = refused
     elif later is not None:
         before = "other steps of its lane" if awaited is None else describe(awaited)
         cause, detail = "order", f"it was recorded as step {later + 1}, after {before}"
@@ -49,6 +58,8 @@ def mismatch(recording: Recording, live: StepView, key: bytes, expected: int | N
     shown = [(view, diff(view.args, live.args)) for view in near]
     if cause == "no-such-step" and (lost := _removed(recording)):
         detail = f"{CAUSES[cause]}; {lost}"
+    if news is not None and cause in _FOLLOWS:
+        detail = f"{detail or CAUSES[cause]}; before it came {describe(news)}, which was not recorded"
     return Divergence(
         cause,
         number,
@@ -70,9 +81,15 @@ def observed(recording: Recording, live: StepView, reason: str, expected: int | 
     return Divergence("observed", number, len(recording), detail=detail, recorded=recorded, now=live, at=live.site)
 
 
-def live_access(recording: Recording, live: StepView, expected: int | None) -> Divergence:
-    """The divergence for a direct network access or start of a program, recorded or not."""
+def live_access(
+    recording: Recording, live: StepView, expected: int | None, *, own_loopback: bool = False
+) -> Divergence:
+    """The divergence for a direct network access or start of a program, recorded or not. `own_loopback`: the recorded
+    run had one, without a rule.
+    """
     cause = "live-spawn" if live.op == "proc.exec" else "live-network"
+    if own_loopback and "address" in live.args and is_local(str(live.args["address"]), ()):
+        return _at(recording, "own-network", expected, live, _OWN_NETWORK)
     return _at(recording, cause, expected, live)
 
 
@@ -95,8 +112,8 @@ def changed_file(recording: Recording, recorded: StepView, step: int, live: Step
     )
 
 
-def leftover(recording: Recording, denials: Denials) -> Divergence | None:
-    """The divergence for recorded steps that never happened; None if all did."""
+def leftover(recording: Recording, denials: Denials, news: StepView | None) -> Divergence | None:
+    """The divergence for recorded steps that never happened; None if all did. `news` as in `mismatch`."""
     step = next(recording.cursor.unconsumed(), None)
     if step is None:
         return None
@@ -104,11 +121,15 @@ def leftover(recording: Recording, denials: Denials) -> Divergence | None:
     missing = len(recording) - recording.cursor.consumed
     cause = "stopped-early"
     detail = f"the agent stopped early at step {step + 1} of {len(recording)}, with {missing} not done"
-    if (view.op, target(view.op, view.args)) in denials:
-        cause, detail = _denied(recording, view, denials)
+    if refused := _denied(recording, view, denials):
+        cause, detail, news = *refused, None
+    elif news is not None:
+        detail += "; a call was refused that was not recorded"
     elif lost := _removed(recording):
         detail += f"\n{lost}"
-    return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view, first=_elsewhere(recording, cause))
+    first = _elsewhere(recording, cause)
+    at = "" if news is None else news.site
+    return Divergence(cause, step + 1, len(recording), detail=detail, recorded=view, now=news, at=at, first=first)
 
 
 def wrong_content(recording: Recording, path: str, now: str) -> Divergence:
@@ -140,20 +161,23 @@ def content(args: dict[str, object]) -> str:
     return _hash(str(args["sha256"])) if "sha256" in args else "absent" if args.get("absent") else "unknown"
 
 
-def _at(recording: Recording, cause: str, expected: int | None, live: StepView) -> Divergence:
+def _at(recording: Recording, cause: str, expected: int | None, live: StepView, detail: str = "") -> Divergence:
     recorded = None if expected is None else recording.view(expected)
     number = len(recording) + 1 if expected is None else expected + 1
-    return Divergence(cause, number, len(recording), recorded=recorded, now=live, at=live.site)
+    return Divergence(cause, number, len(recording), detail=detail, recorded=recorded, now=live, at=live.site)
 
 
-def _denied(recording: Recording, view: StepView, denials: Denials) -> tuple[str, str]:
-    own = "netns" in (recording.header.get("layers") or ()) and view.op.startswith("net.")
-    if own and is_local(str(view.args.get("address", "")), ()):
-        return (
-            "own-network",
-            "the recorded run had a loopback of its own, where it may listen and be reached without a rule",
-        )
-    return "denied", f"the policy denies the recorded step now: {denials[view.op, target(view.op, view.args)]}"
+def _denied(recording: Recording, view: StepView, denials: Denials) -> tuple[str, str] | None:
+    """Cause and detail if the policy refused a recorded step in this run; None if it did not."""
+    refused = denials.get((view.op, target(view.op, view.args)))
+    led = view.args.get("addresses")  # of a name that was looked up
+    addresses = led if isinstance(led, list) else [view.args.get("address", "")]
+    if recording.has_own_network() and any(is_local(str(address), ()) for address in addresses):
+        # Its port is another one in each run.
+        others = (name.rpartition(":")[0].strip("[]") for op, name in denials if op == view.op)
+        if refused or any(is_local(host, ()) for host in others):
+            return "own-network", _OWN_NETWORK
+    return None if refused is None else ("denied", f"the policy denies the recorded step now: {refused}")
 
 
 def _removed(recording: Recording) -> str:

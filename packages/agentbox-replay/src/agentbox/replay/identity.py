@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SKIPPED_EFFECTS = ("hook.",)
 """Effects of agentbox itself, by the beginning of their op: neither steps nor served."""
+_CHANCE = ("proc.signal",)
+"""Direct actions that a scheduler decides on: a pool that closes ends the workers that have not ended by themselves."""
 PRIVATE = ("$TMPDIR", "$HOME", "$SHM")
 """How the trace writes the run's private folders, its own /dev/shm among them."""
 
@@ -26,16 +28,26 @@ _VOLATILE = {
     "fs.read": ("sha256", "size", "absent"),  # verified by their own check, with its own cause
     "fs.write": ("absent", "size"),  # what was there before
     "fs.mkdir": ("exists",),
-    "proc.signal": ("target",),  # a process number
 }
 _PLACEHOLDER = "«redacted:"
 
 
 def is_step(kind: str, op: str, args: dict[str, Any]) -> bool:
-    """True for what replay must meet again: SDK calls, and direct actions outside of the private folders."""
+    """True for what replay must meet again: SDK calls, and direct actions outside of the private folders.
+
+    Neither signals nor sockets that get an address are of these.
+    """
     if kind == "effect":
         return not op.startswith(SKIPPED_EFFECTS)
-    return kind == "observe" and not is_private(args)
+    return kind == "observe" and op not in _CHANCE and not is_private(args) and not is_listening(op, args)
+
+
+def is_listening(op: str, args: dict[str, Any]) -> bool:
+    """True for a socket that is given an address, which reaches nobody by that.
+
+    urllib3 does so when it is imported, to see whether there is IPv6, and others do it to find a free port.
+    """
+    return op == "net.bind" and "address" in args
 
 
 def is_private(args: dict[str, Any]) -> bool:

@@ -18,8 +18,9 @@ class ReplayOptions:
     `argv` is the command (not empty), started in `cwd` (absolute; None: the present one). `policy_path` None takes
     the policy text from the trace. `allow_unsealed` accepts a trace without its last line. With `json` the outcome is
     one JSON line. `say` takes one message line, without the `agentbox:` prefix (None: standard error). `environ` is the
-    user's environment (None: the process's own); `layers` is as for `agentbox run`. `runtimes` are interpreters beyond
-    the guard's own, as for `RunOptions`.
+    user's environment (None: the process's own). `layers` is `kernel`, `guard` or `auto`: the kernel's where they held
+    the recorded run and this machine gives them, and a guard inside the command in any case. `runtimes` are
+    interpreters beyond the guard's own, as for `RunOptions`.
     """
 
     __slots__ = (

@@ -97,10 +97,21 @@ class Recording:
     def __len__(self) -> int:
         return len(self.cursor)
 
+    def has_own_network(self) -> bool:
+        """Whether the recorded run had the layer that gives it a network of its own."""
+        return "netns" in self._layers()
+
+    def has_kernel_view(self) -> bool:
+        """Whether the recorded run had the layer that tells of what native code does."""
+        return "seccomp" in self._layers()
+
+    def _layers(self) -> list[Any]:
+        found = self.header.get("layers")
+        return found if isinstance(found, list) else []
+
     def has_own_shm(self) -> bool:
         """Whether the recorded run had the layers that give it a /dev/shm of its own."""
-        layers = self.header.get("layers", ())
-        return "netns" in layers and "seccomp" in layers
+        return self.has_own_network() and self.has_kernel_view()
 
     def entry(self, step: int) -> Entry:
         """The step's record, read from the file."""
@@ -185,6 +196,8 @@ class Recording:
             if op.startswith("fs.") and is_step(kind, op, args):
                 self._seen.setdefault(key_of(kind, op, identity(kind, op, args)), []).append(offset)
         elif is_step(kind, op, args):
+            if kind == "effect" and not isinstance(entry.result, (dict, type(None))):  # which any trace may hold
+                raise TypeError(f"result: got {type(entry.result).__name__}, expected an object")
             step = len(self.cursor)
             self.cursor.add(entry.lane, key_of(kind, op, identity(kind, op, args)), offset)
             failed = isinstance(entry.result, dict) and "error" in entry.result
@@ -227,6 +240,12 @@ class Recording:
                 self.unservable[name] = self.unservable.get(name, 0) + 1
 
 
+_WAYS_OUT = {
+    **dict.fromkeys(("unsealed", "torn"), "agentbox replay --allow-unsealed takes what is there"),
+    **dict.fromkeys(("empty", "not-a-trace"), "nothing was run; name a file that agentbox run has written with -t"),
+}
+
+
 def _verified(path: str, allow_unsealed: bool) -> int:
     """The byte after the last line that may be replayed. Raises `TraceMissing` and `TraceInvalid`."""
     try:
@@ -236,7 +255,6 @@ def _verified(path: str, allow_unsealed: bool) -> int:
         raise TraceMissing(str(error), hint=hint) from error
     torn = report.status == "torn" and allow_unsealed and report.entries > 0
     if not report.ok and not torn:
-        unsealed = report.status in ("unsealed", "torn")
-        hint = "agentbox replay --allow-unsealed takes what is there" if unsealed else "nothing was run"
+        hint = _WAYS_OUT.get(report.status, "nothing was run; agentbox verify tells what still holds")
         raise TraceInvalid(f"the trace does not verify: {report.message}", hint=hint)
     return report.offset

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.kernel import shm
+from agentbox.guard.kernel.grounds import loopback_ruled
 from agentbox.replay import outcome
 from agentbox.replay.describe import escape
 from agentbox.replay.errors import NoSteps, ScratchUnavailable, TraceInvalid
+from agentbox.replay.layers import chosen
 from agentbox.replay.recording import Recording
 from agentbox.replay.scratch import Scratch, is_under, plan_covers
 from agentbox.replay.session import ReplaySession
@@ -41,7 +43,7 @@ def replay(options: ReplayOptions) -> int:
     cwd = os.path.realpath(options.cwd or os.getcwd())
     recording = Recording.open(options.trace_path, allow_unsealed=options.allow_unsealed, cwd=cwd)
     result = outcome.JsonOutcome(say, outcome.to_stderr) if options.json else outcome.TextOutcome(say)
-    stage = _Stage(recording, result, say)
+    stage = _Stage(recording, result, say, strict=options.layers == "kernel")
     try:
         return run(
             RunOptions(
@@ -50,7 +52,8 @@ def replay(options: ReplayOptions) -> int:
                 cwd=cwd,
                 trace=options.trace_path,
                 say=say,
-                layers=options.layers,
+                layers=chosen(recording) if options.layers == "auto" else options.layers,
+                needs_guard=options.layers == "auto",
                 runtimes=options.runtimes,
                 hash_seed=_hash_seed(recording),
                 create_roots=False,
@@ -67,9 +70,11 @@ def replay(options: ReplayOptions) -> int:
 class _Stage:
     """What a replay holds open: the recording and the scratch copy."""
 
-    __slots__ = ("_outcome", "_recording", "_say", "_scratch")
+    __slots__ = ("_outcome", "_recording", "_say", "_scratch", "_strict")
 
-    def __init__(self, recording: Recording, result: Outcome, say: Callable[[str], None]) -> None:
+    def __init__(self, recording: Recording, result: Outcome, say: Callable[[str], None], *, strict: bool) -> None:
+        self._strict = strict
+        """Whether the kernel's layers were asked for by name: all that they see is compared then."""
         self._recording = recording
         self._outcome = result
         self._say = say
@@ -77,13 +82,23 @@ class _Stage:
 
     def session(self, options: RunOptions, rundir: RunDir) -> Session:
         """The supervisor's session factory: called once, before the fork and before any thread is started."""
-        own_shm = self._recording.has_own_shm() and shm.is_free(options.policy, (rundir.path, options.cwd))
+        recording = self._recording
+        own_shm = recording.has_own_shm() and shm.is_free(options.policy, (rundir.path, options.cwd))
+        own_loopback = recording.has_own_network() and not loopback_ruled(options.policy)
         self._scratch = self._make_scratch(options.policy, own_shm)
         if self._scratch is not None:
             self._scratch.expose(rundir.path)
+            self._scratch.own_loopback = own_loopback and not self._scratch.network
             options.scratch = self._scratch
         environ = os.environ if options.environ is None else options.environ
-        return ReplaySession(self._recording, self._outcome, scratch=self._scratch, environ=environ)
+        return ReplaySession(
+            recording,
+            self._outcome,
+            scratch=self._scratch,
+            environ=environ,
+            own_loopback=own_loopback,
+            may_change=None if self._strict else options.policy.is_writable,
+        )
 
     def close(self) -> None:
         """Let go of everything; nothing remains."""
@@ -100,7 +115,8 @@ class _Stage:
         try:
             covers = plan_covers(_roots(prestate, policy))
             make = [folder for folder in policy.made_folders() if is_under(folder, covers)]
-            scratch = Scratch.open(covers, make=make, hide=prestate.absent(), cut=prestate.appended, own_shm=own_shm)
+            hide, cut = prestate.absent(), prestate.appended
+            scratch = Scratch.open(covers, make=make, hide=hide, cut=cut, own_shm=own_shm, loopback=True)
         except ScratchUnavailable as error:
             if prestate.direct:
                 raise
@@ -110,7 +126,7 @@ class _Stage:
 
     def _without_copy(self, reason: str, own_shm: bool) -> Scratch | None:
         try:
-            scratch = Scratch.open([], own_shm=own_shm)
+            scratch = Scratch.open([], own_shm=own_shm, loopback=True)
         except ScratchUnavailable:
             self._say(
                 f"replay runs without its scratch copy and empty network: {reason}; "

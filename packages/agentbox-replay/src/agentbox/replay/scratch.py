@@ -34,14 +34,25 @@ class Scratch:
     (but /dev, /proc and /sys), and a network namespace without any network.
 
     `has_copy` is false when nothing is covered. `network` says why the network is the machine's own, "" when it is
-    empty; `open_mounts` lists mount points that could not be made read-only; `own_shm` says whether /dev/shm is one
+    empty; `own_loopback` whether the agent may listen in it without a rule, as its maker says; `open_mounts` lists
+    mount points that could not be made read-only; `own_shm` says whether /dev/shm is one
     of its own, empty at first. The agent is put into it by `enter`, called in the forked child before exec; a small
     process that was forked for it stays inside, keeps it alive, and does the work of `write`, `hide` and `states`.
     Sources: mount_namespaces(7), network_namespaces(7), user_namespaces(7), the kernel's filesystems/overlayfs
     (`userxattr`: Linux 5.11).
     """
 
-    __slots__ = ("_channel", "_fallback", "_namespaces", "has_copy", "network", "open_mounts", "own_shm", "pid")
+    __slots__ = (
+        "_channel",
+        "_fallback",
+        "_namespaces",
+        "has_copy",
+        "network",
+        "open_mounts",
+        "own_loopback",
+        "own_shm",
+        "pid",
+    )
 
     def __init__(self, pid: int, channel: _wire.Channel, *, has_copy: bool) -> None:
         self.pid = pid
@@ -49,6 +60,7 @@ class Scratch:
         self.has_copy = has_copy
         self.network = ""
         self.open_mounts: list[str] = []
+        self.own_loopback = False
         self.own_shm = False
         self._channel = channel
         self._namespaces: list[tuple[int, int]] = []
@@ -63,13 +75,15 @@ class Scratch:
         hide: Iterable[str] = (),
         cut: Mapping[str, int] | None = None,
         own_shm: bool = False,
+        loopback: bool = False,
     ) -> Scratch:
         """Make the copy. Call it while this process has one thread (it forks).
 
         `covers` (none: everything is read-only) are absolute, existing directories, none inside another (see
         `plan_covers`); `make` are directories that must exist in the copy; `hide` are paths that must not; `cut` are
         files with the size in bytes to which
-        longer ones are cut. `own_shm`: with an empty /dev/shm, where that can be. Raises `ScratchUnavailable`.
+        longer ones are cut. `own_shm`: with an empty /dev/shm, `loopback`: with a loopback in the empty network, each
+        where that can be. Raises `ScratchUnavailable`.
         """
         covers = list(covers)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -77,7 +91,7 @@ class Scratch:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _worker.run(theirs, covers, supervisor, own_shm)
+            _worker.run(theirs, covers, supervisor, own_shm, loopback)
         theirs.close()
         channel = _wire.Channel(ours)
         scratch = cls(pid, channel, has_copy=bool(covers))

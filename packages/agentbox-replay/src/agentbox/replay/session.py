@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import signal
 
+from agentbox.guard.effects.fs_write import put
 from agentbox.guard.session import EndRun
 from agentbox.guard.states import NOT_HASHED
 from agentbox.replay import explain
-from agentbox.replay.describe import StepView, escape, target
+from agentbox.replay.describe import StepView, describe, escape, target
 from agentbox.replay.errors import ReplayError
-from agentbox.replay.identity import SKIPPED_EFFECTS, identity, is_private, is_step, key_of, redacted
+from agentbox.replay.identity import SKIPPED_EFFECTS, identity, is_listening, is_private, is_step, key_of, redacted
 from agentbox.replay.match import Matcher
 from agentbox.trace import Redactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, Never, Protocol
 
     from agentbox.guard.session import Denial, EffectFacts, Ended, Event
@@ -48,11 +49,18 @@ _UNGUARDED = "native"
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def _is_agents(event: Event) -> bool:
+    """Whether a refused call was the agent's own: what native code does, and its loading, may differ in each run."""
+    return event.src != "kernel" and event.op != "code.load"
+
+
 class ReplaySession:
     """Implements `agentbox.guard.session.Session` over a recording.
 
-    `scratch` is the copy of the tree, None where the machine cannot give one; `environ` is
-    the user's environment, whose secrets are looked for in live arguments as they were in recorded ones.
+    `scratch` is the copy of the tree, None where the machine cannot give one; `environ` is the user's environment,
+    whose secrets are looked for in live arguments as they were in recorded ones. `own_loopback`: the recorded run could
+    listen on a loopback of its own, and be reached there, without a rule. `may_change`: native code of a guarded agent
+    may do to files what was not recorded, and what it reads where this is true may be anything.
     """
 
     mode = "replay"
@@ -65,6 +73,8 @@ class ReplaySession:
         *,
         scratch: Scratch | None = None,
         environ: Mapping[str, str] | None = None,
+        own_loopback: bool = False,
+        may_change: Callable[[str], bool] | None = None,
     ) -> None:
         self._recording = recording
         self._matcher = Matcher(recording.cursor)
@@ -73,8 +83,15 @@ class ReplaySession:
         self._environ = environ or {}
         self._redactor = Redactor({})
         self._denials: explain.Denials = {}
+        self._news: StepView | None = None
+        """The first call that the policy refused in this run and not in the recorded one."""
         self._denied = 0
         self._guarded = True
+        self._own_network = scratch is not None and not scratch.network
+        self._own_loopback = own_loopback
+        self._may_change = may_change
+        self._sealed_off = False
+        self._refused: set[str] = set()
         self._over = False
 
     def start(self, header: dict[str, Any]) -> None:
@@ -100,6 +117,8 @@ class ReplaySession:
                 f"the trace was recorded under --observe, which let {count} call{'' if count == 1 else 's'} pass that "
                 "its policy denies; the first of them that is denied now ends the replay"
             )
+        self._sealed_off = "netns" in (header.get("layers") or ())
+        self._own_network = self._own_network or self._sealed_off
         self._guarded = header.get("runtime") != _UNGUARDED
         if not self._guarded:
             self._outcome.warn(
@@ -124,22 +143,30 @@ class ReplaySession:
                 expected = self._matcher.expected(event.lane)
                 live = self._view("deny", event)
                 self._end(explain.observed(self._recording, live, denial.reason, expected))
-            if event.op == "code.load" and "seccomp" in (self._recording.header.get("layers") or ()):
+            if (
+                event.op == "code.load"
+                and self._recording.has_kernel_view()
+                and (event.op, denial.target) not in self._denials
+            ):
                 # Where the kernel's layers hold native code as well, the guard has not refused it.
                 self._outcome.warn(
                     f"{escape(denial.target)} is refused here, and was not when the trace was recorded, "
                     "under the kernel's layers: replay with --layers kernel"
                 )
+            if self._news is None and (event.op, denial.target) not in self._recording.refused and _is_agents(event):
+                self._news = self._view("deny", event)
             self._denials[event.op, target(event.op, event.args)] = denial.reason
             self._denials[event.op, denial.target] = denial.reason  # the args of a refused SDK call are not resolved
 
     def observe(self, event: Event) -> None:
         """A direct action: it must be a recorded one, and a file that is read must be the same file."""
-        if not is_step("observe", event.op, event.args):
+        if not is_step("observe", event.op, event.args) or self._is_natives_own(event):
             return
         self._refuse_live(event)
+        if event.src == "kernel" and not self._recording.has_kernel_view():
+            return  # the recorded run had nobody who would have told of it
         key = self._key("observe", event)
-        if next(self._recording.cursor.with_key(key), None) is None and self._is_known_otherwise(event, key):
+        if not self._is_due(event, key) and (self._is_known_otherwise(event, key) or self._is_free(event)):
             return
         step = self._take("observe", event)
         if event.op == "fs.read":
@@ -149,8 +176,16 @@ class ReplaySession:
                 self._end(explain.changed_file(self._recording, self._recording.view(step), step, view))
 
     def consult(self, event: Event) -> dict[str, Any] | None:
-        """An action beyond files: what would go live ends the run before it happens."""
-        if is_step("observe", event.op, event.args):
+        """An action beyond files: what would go live ends the run before it happens.
+
+        Native code of a guarded agent is refused it and goes on, as in an empty network without layers: what only they
+        see is no step, and may have failed when it was recorded.
+        """
+        if self._is_natives_own(event):
+            self._warn_refused(event)
+            return {"allow": False}
+        listening = is_listening(event.op, event.args) and not self._own_network
+        if listening or is_step("observe", event.op, event.args):
             self._refuse_live(event)
         return None
 
@@ -183,7 +218,11 @@ class ReplaySession:
             self._outcome.interrupted(recording.cursor.consumed, len(recording))
             return ended.status
         try:
-            found = explain.leftover(recording, self._denials) or self._wrong_content() or self._wrong_status(ended)
+            found = (
+                explain.leftover(recording, self._denials, self._news)
+                or self._wrong_content()
+                or self._wrong_status(ended)
+            )
         except ReplayError as error:
             self._outcome.warn(str(error))
             return error.status
@@ -200,20 +239,35 @@ class ReplaySession:
             return  # a supervisor that keeps the content to itself: the agent then sees what the recorded run left
         path, data = private["_path"], private["_data"]
         if is_private(event.args):
-            with open(path, "wb") as file:  # the folder is this run's own and goes with it
-                file.write(data)
+            self._write_private(path, data)
         elif self._scratch is not None and self._scratch.has_copy:
             self._scratch.write(path, data)
+
+    def _write_private(self, path: str, data: bytes) -> None:
+        """Into the run's own folder, which goes with it; over no link that the agent puts there meanwhile."""
+        if not put(path, data):
+            self._outcome.warn(f"{escape(path)} was not written: the path was changed between the check and the use")
+
+    def _is_due(self, event: Event, key: bytes) -> bool:
+        """Whether a step like it is still to come; for what the kernel alone tells of, whether it is the very next one.
+
+        A library's act (SQLite lists a folder to sync it) must not use up the agent's own of the same kind.
+        """
+        cursor = self._recording.cursor
+        if event.src == "kernel":
+            expected = self._matcher.expected(event.lane)
+            return expected is not None and cursor.has_key(expected, key)
+        return next(cursor.with_key(key), None) is not None
 
     def _is_known_otherwise(self, event: Event, key: bytes) -> bool:
         """What is in the trace, and no step: let pass under `--observe` and allowed by now, or seen by the kernel only.
 
-        A file that was so seen must be the same file all the same.
+        A file that was so seen must be the same file all the same, unless native code may have written it.
         """
         if self._recording.refused.get((event.op, target(event.op, event.args))) is False:
             return True
         seen = self._recording.seen(key)
-        if seen and event.op == "fs.read":
+        if seen and event.op == "fs.read" and not self._is_free(event, may_change=True):
             now = explain.content(event.args)
             if all(explain.content(view.args) != now for view in seen):
                 expected = self._matcher.expected(event.lane)
@@ -231,13 +285,36 @@ class ReplaySession:
         if step is None:
             live = self._view(kind, event)
             expected = self._matcher.expected(event.lane)
-            self._end(explain.mismatch(self._recording, live, key, expected, self._denials))
+            self._end(explain.mismatch(self._recording, live, key, expected, self._denials, self._news))
         return step
 
     def _refuse_live(self, event: Event) -> None:
         if event.op == "proc.exec" or event.op.startswith("net."):
             expected = self._matcher.expected(event.lane)
-            self._end(explain.live_access(self._recording, self._view("observe", event), expected))
+            live = self._view("observe", event)
+            self._end(explain.live_access(self._recording, live, expected, own_loopback=self._own_loopback))
+
+    def _is_free(self, event: Event, *, may_change: bool = False) -> bool:
+        """Whether native code of a guarded agent does something to a file (with `may_change`: to one that it may have
+        written) where the layers were not asked for: that counts as little as without them, since names and contents
+        may be random.
+        """
+        if self._may_change is None or event.src != "kernel" or not self._guarded:
+            return False
+        return not may_change or self._may_change(str(event.args.get("path", "")))
+
+    def _is_natives_own(self, event: Event) -> bool:
+        """Whether native code of a guarded agent does something with the run's own network, which is empty: nothing
+        goes live by that. A socket with a path leads out of it.
+        """
+        network = event.op.startswith("net.") and "path" not in event.args
+        return network and event.src == "kernel" and self._guarded and self._sealed_off
+
+    def _warn_refused(self, event: Event) -> None:
+        what = describe(self._view("observe", event))
+        if what not in self._refused:
+            self._refused.add(what)
+            self._outcome.warn(f"native code is refused {what}: replay never goes live")
 
     def _view(self, kind: str, event: Event) -> StepView:
         # What the report shows of a live call is redacted as the trace is.
