@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agentbox.cli import exitcodes
 from agentbox.cli.main import main
 from agentbox.trace import TraceWriter
 
@@ -75,6 +76,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ),
         ("effect", "hook.checkpoint", {"tool": "snapback"}, "snapback"),
         ("effect", "future.op", {"name": "x", "more": 1}, "name x, more 1"),
+        ("meta", "effect.begin", {"op": "fs.move", "args": {"path": "a"}}, "fs.move a"),
         ("effect", "clock.now", {}, "clock.now"),
     ],
 )
@@ -90,6 +92,16 @@ def test_a_row_is_words(
     shown = lines(capsys)[-1]
     assert shown.endswith((f"  {row}", f"  {kind:<7}  {row}")), shown
     assert "{" not in shown
+
+
+def test_an_entry_of_another_shape_is_shown_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace may hold an entry that agentbox would not write; its row is no reason to fail."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"], "cwd": str(folder)})
+    writer.append("meta", "effect.begin", args={"op": "fs.move", "args": "a"})
+    writer.close()
+    assert main(["show"]) == 0
+    assert lines(capsys)[1].endswith("{'op': 'fs.move', 'args': 'a'}")
 
 
 @pytest.mark.parametrize(("number", "name"), [(15, " (SIGTERM)"), (50, " (signal 50)"), (0, "")])
@@ -258,6 +270,70 @@ def _until_closed(descriptor: int) -> Iterator[bytes]:
         if not data:
             return
         yield data
+
+
+def deny(writer: TraceWriter, key: str, target: str, fix: str | None) -> None:
+    extra = {"reason": "so", "rule": None, "fix": fix, "enforced": True, "key": key, "target": target}
+    writer.append("deny", f"op.{key}", args={}, extra=extra)
+
+
+def test_the_rules_that_are_missing_are_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the kinds, without what another line covers; what is no line of a policy is none here either."""
+    writer = TraceWriter.create(folder / "trace.jsonl")
+    writer.append("meta", "run.start", args={"argv": ["x"], "cwd": "/w"})
+    for _ in range(2):
+        deny(writer, "exec", "/usr/bin/ls -l", "exec: ls")
+        deny(writer, "read", "/w/data/a", "read: ./data/a")
+    deny(writer, "read", "/w/data", "read: ./data")
+    deny(writer, "read", "/w/database", "read: ./database")
+    deny(writer, "write", "/w/out", "write: ./ou[t]  # not made as a folder")
+    deny(writer, "read", "/w/out/x", "read: ./out/x")
+    deny(writer, "write", "/w/out/sib", "write: ./out/si[b]  # not made as a folder")
+    deny(writer, "read", "/proc/53/task", "read: /proc/*/task")
+    deny(writer, "read", "/proc/53/task/53/stat", "read: /proc/*/task/*/stat")
+    deny(writer, "write", "/w/made/in", "write: ./made/in.txt")
+    deny(writer, "read", "/w/made/in", "read: ./made/in.txt")
+    deny(writer, "net", "h:1", "net: h:1")
+    for port in (80, 81):  # the run itself listened at the first
+        deny(writer, "net", f"127.0.0.1:{port}", f"net: 127.0.0.1:{port}")
+        deny(writer, "net", f"[::1]:{port}", f"net: [::1]:{port}")
+        deny(writer, "net", f"10.0.0.1:{port}", f"net: 10.0.0.1:{port}")
+    writer.append("observe", "net.bind", args={"host": "0.0.0.0", "address": "0.0.0.0", "port": 80})
+    deny(writer, "write", "/w/agentbox.policy", None)
+    deny(writer, "read", "/w/y", "read: /\nwrite: /")
+    deny(writer, "read", "/w/z", "read: ./z\x1b[31m")
+    deny(writer, "read", "/w/v", "allow: read ./v, write ./v")
+    writer.seal(status=0, duration=0.1)
+    writer.close()
+    assert main(["show", "--rules"]) == 0
+    assert lines(capsys) == [
+        "read: ./data",
+        "read: ./database",
+        "read: /proc/*/task",
+        "read: /proc/*/task/*/stat",
+        "write: ./made/in.txt",
+        "write: ./ou[t]  # not made as a folder",
+        "net: 10.0.0.1:80",
+        "net: 10.0.0.1:81",
+        "net: 127.0.0.1:81",
+        "net: [::1]:81",
+        "net: h:1",
+        "exec: ls",
+        "# no rule allows: write /w/agentbox.policy: so",
+        "# no rule allows: read /w/y: so",
+        "# no rule allows: read /w/z: so",
+        "# no rule allows: read /w/v: so",
+    ]
+
+
+def test_the_rules_alone_are_asked_for_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And a trace without denials that a rule would lift says so."""
+    record(folder)
+    assert main(["show", "--rules", "--json"]) == exitcodes.USAGE
+    assert "--rules and --json do not go together" in capsys.readouterr().err
+    TraceWriter.create(folder / "other.jsonl").close()
+    assert main(["show", "--rules", "other.jsonl"]) == 0
+    assert "no rule is missing" in capsys.readouterr().err
 
 
 def test_verify_says_what_it_proved(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

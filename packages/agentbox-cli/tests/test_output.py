@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -48,6 +51,34 @@ def test_only_indented_lines_continue_a_message(capsys: pytest.CaptureFixture[st
     """A text with line ends cannot pass lines off as the agent's or another program's."""
     output.message("first\n  second\nthird")
     assert capsys.readouterr().err == "agentbox: first\n  second\nagentbox: third\n"
+
+
+FULL = """
+import os
+from agentbox.cli import output
+os.set_blocking(2, False)
+try:
+    while True:
+        os.write(2, b"x" * 4096)
+except BlockingIOError:
+    pass
+print("full", flush=True)
+for number in range(1000):
+    output.message(f"line {number} of what a run says at its end")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_is_slow_is_told_all(unbuffered: str) -> None:
+    """An agent that makes our common standard error one that does not wait, and fills it, hides nothing by that."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", FULL], env=environ, **pipes) as child:  # type: ignore[call-overload]
+        assert child.stdout.readline() == b"full\n"
+        with pytest.raises(subprocess.TimeoutExpired):  # it waits for its reader
+            child.wait(1)
+        said = child.stderr.read().lstrip(b"x").decode().splitlines()
+    assert said == [f"agentbox: line {number} of what a run says at its end" for number in range(1000)]
 
 
 def test_colours_need_a_terminal_and_consent(monkeypatch: pytest.MonkeyPatch) -> None:

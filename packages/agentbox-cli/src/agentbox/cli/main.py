@@ -70,6 +70,9 @@ def _help(names: list[str]) -> int:
 
 def _failed(error: Exception) -> int:
     """Word the error of a subcommand; what no distribution of ours raises on purpose is a defect."""
+    if isinstance(error, MemoryError):
+        output.error("out of memory", "raise the limit (ulimit -v, or the container's), or free some")
+        return exitcodes.INTERNAL
     known = exitcodes.of_error(error)
     if known is None:
         return _unexpected(error)

@@ -71,10 +71,30 @@ def message(text: str) -> None:
     lines = text.split("\n")
     marked = [line if line.startswith("  ") and index else f"agentbox: {line}" for index, line in enumerate(lines)]
     try:
-        sys.stderr.write("".join(escape(line) + "\n" for line in marked))
-        sys.stderr.flush()
+        _write(sys.stderr, "".join(escape(line) + "\n" for line in marked))
     except OSError:
         pass  # nobody is left to be told
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write all of a text. A program of the run may have made our common standard error one that does not wait
+    (O_NONBLOCK, as Node does), and Python's streams drop what a slow reader does not take. Raises `OSError`.
+    """
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, ValueError):  # replaced by an embedding program
+        stream.write(text)
+        stream.flush()
+        return
+    stream.flush()
+    data = text.encode(stream.encoding, "backslashreplace")
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            from select import select
+
+            select((), (descriptor,), ())
 
 
 def error(text: str, hint: str = "") -> None:

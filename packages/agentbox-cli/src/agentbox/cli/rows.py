@@ -50,7 +50,7 @@ class Rows:
     def _about(self, entry: Entry) -> str:
         try:
             text = _ABOUT.get(entry.op, _target)(entry.op, entry.args)
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             text = str(entry.args)  # not as the specification says, so as it is
         return f" {text}".replace(f" {self._cwd}", " ")[1:] if len(self._cwd) > 1 else text
 
@@ -189,6 +189,10 @@ def _state(op: str, args: dict[str, Any]) -> str:
     return f"{args['path']}  = {f'sha256 {held[:_SHORT]}…' if len(held) == 64 else held}"
 
 
+def _call(op: str, args: dict[str, Any]) -> str:
+    return f"{args['name']}: the kernel is said to lack it" if args.get("absent") else _target(op, args)
+
+
 _SHORT = 12
 """Digits of a hash that tell files apart in a table; the trace has all of them."""
 _NAMES = frozenset(("url", "argv", "path", "host", "address"))
@@ -202,6 +206,7 @@ _ABOUT = {
     "fs.state": _state,
     "code.load": _load,
     "proc.signal": _signal,
+    "sys.call": _call,
     "hook.checkpoint": _checkpoint,
 }
 """Operations whose members say more than the target that all others have."""

@@ -89,7 +89,8 @@ def _verdict(missing: list[str]) -> str:
     names = ", ".join(missing)
     if sys.platform != "linux":
         return f"missing: {names}; agentbox run takes commands with a guard only"
-    return f"missing: {names}; agentbox run refuses unless it is told to do without (--allow-degraded, --layers guard)"
+    without = f"--allow-degraded {','.join(missing)}, or --layers guard"
+    return f"missing: {names}; agentbox run refuses unless it is told to do without ({without})"
 
 
 COMMAND = Command(

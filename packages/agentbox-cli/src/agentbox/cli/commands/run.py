@@ -67,7 +67,7 @@ COMMAND = Command(
             several=True,
             help="kernel layers that may be missing, separated by commas",
         ),
-        Option("--no-read-trace", help="leave out what programs without a guard read"),
+        Option("--no-read-trace", help="neither hash nor record what programs without a guard read"),
         Option("-q", "--quiet", help="say nothing but what went wrong: no summary, head or denials at the end"),
         Option(
             "--checkpoint", help="take a snapback snapshot before the first change, or before a command without a guard"

@@ -10,6 +10,7 @@ import sys
 
 from agentbox.cli import exitcodes, output
 from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, Command, trace_path
+from agentbox.cli.errors import UsageError
 from agentbox.cli.options import Option, Parsed
 
 TYPE_CHECKING = False
@@ -23,6 +24,8 @@ def run(parsed: Parsed) -> int:
     from agentbox.cli.rows import Rows
 
     path, follow = trace_path(parsed), parsed.switch("follow")
+    if parsed.switch("rules"):
+        return _rules(parsed, path)
     rows = None if parsed.switch("json") else Rows(colour=output.coloured(sys.stdout))
     wanted = _filter(parsed.text("kind"), parsed.text("op"))
     shown = 0
@@ -37,6 +40,27 @@ def run(parsed: Parsed) -> int:
     if not shown:
         asked = parsed.text("kind") or parsed.text("op")
         output.message(f"{path}: no entry of that kind and operation" if asked else f"{path}: is empty")
+    return exitcodes.OK
+
+
+def _rules(parsed: Parsed, path: str) -> int:
+    from agentbox.cli.missing_rules import MissingRules
+
+    others = {
+        "json": parsed.switch("json"), "follow": parsed.switch("follow"),
+        "kind": parsed.text("kind"), "op": parsed.text("op"),
+    }  # fmt: skip
+    for other, given in others.items():
+        if given:
+            raise UsageError(f"show: --rules and --{other} do not go together", "give one of them")
+    missing = MissingRules()
+    for entry in _entries(path, follow=False):
+        missing.note(entry)
+    lines = missing.lines()
+    for line in lines:
+        output.result(line)
+    if not lines:
+        output.message(f"{path}: no rule is missing")
     return exitcodes.OK
 
 
@@ -79,12 +103,14 @@ COMMAND = Command(
         Option("-o", "--op", metavar="OP", help="only this operation, such as http.request or 'fs.*'"),
         Option("-f", "--follow", help="wait for more until the run ends"),
         Option("--json", help="the lines as they were recorded (JSON Lines)"),
+        Option("--rules", help="only the policy lines that would allow what was denied, each once"),
     ),
     examples=(
         "agentbox show",
         "agentbox show --kind deny            # what was refused, and what would allow it",
         "agentbox show monday.jsonl --op 'fs.*'",
         "agentbox show --json | jq .args.url",
+        "agentbox show --rules >> agentbox.policy   # then read them, and take out what is too much",
     ),
     run=run,
 )
