@@ -286,7 +286,9 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
             del _local.origin
 
     origin = _origin()
-    return await asyncio.to_thread(work)
+    asked = asyncio.get_running_loop().run_in_executor(None, work)
+    # A cancelled await would take it back while it still waits for a thread: in a replay, or then, but not in both.
+    return await asyncio.shield(asked)
 
 
 # --- values ---

@@ -3,15 +3,18 @@
 import errno
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
 from agentbox.guard.kernel import bpf, callnumbers, rows, syscalls
 
-NO_NAMESPACES, NO_LANDLOCK = "netns", "landlock"
+NO_NAMESPACES, NO_LANDLOCK, NO_SECCOMP = "netns", "landlock", "seccomp"
 MACHINES = [
     pytest.param((), id="all-layers"),
     pytest.param((NO_NAMESPACES,), id="no-namespaces"),
@@ -20,19 +23,50 @@ MACHINES = [
 _LANDLOCK_CREATE_RULESET = 444  # <asm/unistd.h>, Linux 5.13, on all machines
 
 
-def lack(layers):
-    """Make the kernel refuse what the layers need, for this process and all that it starts."""
+def lack(layers, calls=()):
+    """Make the kernel refuse what the layers need, or `calls` (EPERM), for this process and all that it starts."""
     machine = os.uname().machine
-    numbers = {**callnumbers.table(machine), "landlock": _LANDLOCK_CREATE_RULESET}
-    made = []
+    own = {"landlock": _LANDLOCK_CREATE_RULESET, "seccomp": 317 if machine == "x86_64" else 277, "pidfd_open": 434}
+    numbers = {**callnumbers.table(machine), **own}
+    made = [bpf.Row(name, bpf.ERRNO | errno.EPERM) for name in calls]
     if NO_NAMESPACES in layers:
         spaces = bpf.Test(0, (0,), mask=rows.NAMESPACES, wanted=False)
         made.append(bpf.Row("unshare", bpf.ERRNO | errno.EPERM, spaces))
     if NO_LANDLOCK in layers:
         made.append(bpf.Row("landlock", bpf.ERRNO | errno.ENOSYS))
+    if NO_SECCOMP in layers:
+        made.append(bpf.Row("seccomp", bpf.ERRNO | errno.EINVAL))
     if made:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         syscalls.seccomp(0, *bpf.assemble(made, callnumbers.AUDIT_ARCH[machine], numbers, callnumbers.LAST))
+
+
+WAITING = """
+    def waiting():
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(ready, 1)
+            os._exit(0)
+        return child
+    """
+"""For a program: `waiting()` forks a child that lives as long as its parent, and gives its number."""
+
+
+def said_over(leader, terminal):
+    """What a session with a terminal of its own says until `over`, or its end; it is ended then."""
+    said, deadline = b"", time.monotonic() + 50
+    while b"over" not in said and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:  # EIO: nobody has it open any more
+                break
+    os.kill(leader, signal.SIGKILL)
+    os.waitpid(leader, 0)
+    os.close(terminal)
+    return said.decode("utf-8", "replace")
 
 
 class Bench:

@@ -25,13 +25,13 @@ class Box:
         command = [str(self.folder / "agent"), *words]
         return subprocess.run(command, cwd=self.folder / "ws", capture_output=True, text=True, timeout=60)
 
-    def boxed(self, policy, *words, command=()):
+    def boxed(self, policy, *words, command=(), options=()):
         """The agent, or another command, under a policy."""
         state = self.folder / "state"
         (state / "agentbox.policy").write_text(policy)
         command = [
             sys.executable, "-m", "agentbox.cli", "run", "-p", f"{state}/agentbox.policy", "-t", f"{state}/trace.jsonl",
-            "--", *(command or (str(self.folder / "agent"), *words)),
+            *options, "--", *(command or (str(self.folder / "agent"), *words)),
         ]  # fmt: skip
         environ = {**os.environ, "TMPDIR": str(state)}
         return subprocess.run(command, cwd=self.folder / "ws", env=environ, capture_output=True, text=True, timeout=60)

@@ -74,21 +74,26 @@ class Servers:
 
 
 class Scene:
-    """A workspace, a folder outside of it with victims, a secret, and a process of the host."""
+    """A workspace, a folder outside of it with victims, a secret, and a process of the host, for the attempts of
+    `script`.
+    """
+
+    script = "battery.py"
 
     def __init__(self, uid):
         self.uid = uid
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix="battery-"))
         os.chmod(self.folder, 0o755)
-        for name in ("ws/.git/hooks", "ws/.git/objects", "ws/.git/refs", "outside", "state"):
+        for name in ("ws/.git/hooks", "ws/.git/objects", "ws/.git/refs", "outside", "state", "tries"):
             os.makedirs(f"{self.folder}/{name}")
         for name in ("victim", "unlinked", "truncated", "renamed", "linked"):
             self.write(f"outside/{name}", "as it was\n")
         self.write("ws/.git/config", "[core]\n\tbare = false\n")
         self.write("ws/.git/HEAD", "ref: refs/heads/main\n")
         self.write("secret", "the secret\n")
-        self.write("state/agentbox.policy", "write: .\nread: ../battery.py, ../scene.json\n")
-        shutil.copy(f"{HERE}/battery.py", f"{self.folder}/battery.py")
+        self.write("state/agentbox.policy", "write: .\nread: ../tries, ../scene.json\n")
+        for name in (self.script, "tries.py"):
+            shutil.copy(f"{HERE}/{name}", f"{self.folder}/tries/{name}")
         self.servers = Servers(self.folder)
         self.own()
         self.host = subprocess.Popen(
@@ -98,12 +103,17 @@ class Scene:
         )  # fmt: skip
         self.host.stdout.readline()
         self.descriptor = os.open(f"{self.folder}/secret", os.O_RDONLY)
-        self.write("scene.json", json.dumps({
+        self.facts = {
             "outside": f"{self.folder}/outside", "secret": f"{self.folder}/secret", "host": self.host.pid,
             "tcp": self.servers.tcp.getsockname()[1], "udp": self.servers.udp.getsockname()[1],
             "stream": f"{self.folder}/s.sock", "datagram": f"{self.folder}/d.sock", "descriptor": self.descriptor,
-        }))  # fmt: skip
+        }  # fmt: skip
+        self.prepare()
+        self.write("scene.json", json.dumps(self.facts))
         self.before = self.outside()
+
+    def prepare(self):
+        """Add what other attempts need."""
 
     @property
     def python(self):
@@ -140,7 +150,7 @@ class Scene:
         return found
 
     def run(self, boxed):
-        command = [self.python, "-I", f"{self.folder}/battery.py", f"{self.folder}/scene.json"]
+        command = [self.python, "-I", f"{self.folder}/tries/{self.script}", f"{self.folder}/scene.json"]
         environ = {
             **os.environ,
             "BATTERY_ONE": "the secret",
@@ -185,6 +195,7 @@ def test_each_attempt_works_without_the_sandbox(scene):
     assert scene.outside() != scene.before and scene.servers.hits
 
 
+@pytest.mark.attempt("F1", "F4", "F5", "F6", "F7", "N1", "N8", "N9", "P1", "F9", "F10")
 def test_no_attempt_works_in_the_sandbox(scene):
     """With the default layers none succeeds, nothing outside has changed, nobody outside was reached, and it is
     told.
@@ -205,12 +216,14 @@ def test_no_attempt_works_in_the_sandbox(scene):
         ("fs.remove", f"{outside}/unlinked"), ("fs.mkdir", f"{outside}/made"), ("fs.truncate", f"{outside}/truncated"),
         ("fs.rename", f"{outside}/renamed"), ("fs.write", f"{outside}/dangling"), ("fs.link", f"{outside}/linked"),
         ("fs.write", f"{outside}/by-root"), ("fs.write", f"{outside}/by-cwd"), ("fs.chmod", f"{outside}/victim"),
-        ("fs.utime", f"{outside}/victim"), ("fs.xattr", f"{outside}/victim"), ("sys.call", "io_uring_setup"),
+        ("fs.utime", f"{outside}/victim"), ("fs.xattr", f"{outside}/victim"), ("sys.call", "ptrace"),
         ("fs.write", f"{workspace}/.git/hooks/post-commit"), ("fs.write", f"{workspace}/.git/config"),
         ("fs.write", f"{workspace}/.bashrc"), ("fs.write", f"{workspace}/.claude/settings.json"),
         ("fs.write", f"{workspace}/.vscode/tasks.json"), ("net.connect", f"unix:{scene.folder}/s.sock"),
         ("net.send", f"unix:{scene.folder}/d.sock"), ("sys.call", "sendto with MSG_FASTOPEN"),
-        ("sys.call", "ptrace"),
     ):  # fmt: skip
         assert (op, target) in told, (op, target, said)
+    # Honest programs ask for it whenever they start, so it is recorded and no denial.
+    absent = [entry["args"] for entry in entries if (entry["kind"], entry["op"]) == ("meta", "sys.call")]
+    assert absent == [{"name": "io_uring_setup", "absent": True}]
     assert not os.path.exists(f"{workspace}/.bashrc") and not os.listdir(f"{workspace}/.git/hooks")

@@ -4,12 +4,14 @@ place of the socket and the address meanwhile counts for nothing.
 Each attempt is made outside of agentbox as well, where it works.
 """
 
+import json
 import os
 import socket
 import stat
 import sys
 
 import pytest
+from bench import MACHINES, Bench
 from test_sockets import scene  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -91,6 +93,7 @@ def mode_of(path):
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
+@pytest.mark.attempt("N11", "P3")
 def test_no_port_of_the_host_is_taken_by_a_race(scene):  # noqa: F811
     """While a path is being bound, another thread puts a socket of the host's network and its address in place."""
     ports = closed_port(), closed_port()
@@ -110,3 +113,63 @@ def test_a_bound_socket_has_the_name_and_the_mode_that_were_asked_for(scene):  #
     for name, mode in modes.items():
         assert mode_of(f"{scene.folder}/ws/{name}") == mode
     assert not os.path.exists(f"{scene.folder}/outside") and not os.path.exists(f"{scene.folder}/up")
+
+
+NAMELESS = """
+import json, socket
+one = socket.socket(socket.AF_UNIX)
+try:
+    one.bind("")  # the kernel gives a name
+    print(json.dumps([0, one.getsockname()[:1].decode()]))
+except OSError as error:
+    print(json.dumps([error.errno, ""]))
+"""
+
+
+@pytest.mark.attempt("N9", "N11")
+@pytest.mark.parametrize("lacking", MACHINES)
+def test_a_name_of_the_kernels_choice_is_a_name(tmp_path, lacking):
+    """Among the run's own abstract names there is one more; among the machine's a rule would have to name it."""
+    bench = Bench(tmp_path, NAMELESS)
+    assert bench.told(bench.bare()) == [0, "\0"]
+    assert bench.told(bench.boxed(without=lacking), lacking) == ([13, ""] if lacking else [0, "\0"])
+    assert bool(bench.denied()) is bool(lacking)
+
+
+LEFT_BEHIND = """
+import json, socket, sys
+closed, told = ("127.0.0.1", int(sys.argv[1])), []
+for dissolve in (False, True):
+    one = socket.socket()
+    assert one.connect_ex(closed) == 111
+    if dissolve:
+        import ctypes
+        assert not ctypes.CDLL(None).connect(one.fileno(), bytes(16), 16)
+    try:
+        one.listen()
+        told.append(0)
+    except OSError as error:
+        told.append(error.errno)
+one = socket.socket()
+one.bind(closed)
+one.listen()
+one.listen()
+told.append(one.getsockname()[1] == closed[1])
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.attempt("N11")
+@pytest.mark.parametrize("lacking", MACHINES)
+def test_the_port_of_a_connection_that_failed_is_none_to_listen_at(tmp_path, lacking):
+    """The socket still has its number, and would listen at any port: that is decided on like any other."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        closed = probe.getsockname()[1]
+    bench = Bench(tmp_path, LEFT_BEHIND, policy=f"net: 127.0.0.1:{closed}\n")
+    assert bench.told(bench.bare(closed)) == [0, 0, True]
+    assert bench.told(bench.boxed(closed, without=lacking), lacking) == [13, 13, True]
+    assert len(bench.denied()) == 2 and all(one.startswith("0.0.0.0:") for one in bench.denied())
+    with open(bench.state / "trace.jsonl") as file:
+        told = [entry for entry in map(json.loads, file) if (entry["kind"], entry["op"]) == ("observe", "net.bind")]
+    assert [entry["args"]["port"] for entry in told] == [closed], "what was bound is not told again"

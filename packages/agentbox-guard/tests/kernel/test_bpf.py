@@ -17,7 +17,7 @@ def answer(program, number, arguments=(), arch=None):
     """What the kernel would do: <linux/filter.h>, the instructions that the assembler uses."""
     words = [argument & (1 << 64) - 1 for argument in arguments] + [0] * (6 - len(arguments))
     data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *words)
-    at, register = 0, 0
+    at, register, kept = 0, 0, 0
     code = list(struct.iter_unpack("<HBBI", program))
     while True:
         kind, true, false, value = code[at]
@@ -29,6 +29,10 @@ def answer(program, number, arguments=(), arch=None):
         elif kind in (0x15, 0x25, 0x35):
             holds = {0x15: register == value, 0x25: register > value, 0x35: register >= value}[kind]
             at += true if holds else false
+        elif kind == 0x07:
+            kept = register
+        elif kind == 0x1D:
+            at += true if register == kept else false
         elif kind == 0x06:
             return value
         else:
@@ -53,12 +57,13 @@ def test_what_is_refused_and_what_is_decided_is_handed_over(machine):
     handed = ("openat", "execve", "connect", "bind", "listen", "renameat", "unlinkat", "sendmsg", "ptrace")
     for name in (*handed, "io_uring_setup"):
         assert found(name) == bpf.NOTIFY, name
-    for name in ("tgkill", "shmget", "mq_open", "tkill"):
+    for name in ("shmget", "mq_open"):
         assert found(name) == bpf.ALLOW, name
     assert found("clone3") == bpf.ERRNO | errno.ENOSYS
     assert answer(found.program, callnumbers.LAST + 1, (), found.arch) == bpf.ERRNO | errno.ENOSYS
 
 
+@pytest.mark.attempt("P5")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_foreign_architecture_never_reaches_a_row(machine):
     """Numbers of i386 and of x32 mean other calls: the supervisor refuses them whatever they are."""
@@ -68,6 +73,7 @@ def test_a_foreign_architecture_never_reaches_a_row(machine):
     assert answer(found.program, 0x40000000 | 1, (), found.arch) == bpf.NOTIFY
 
 
+@pytest.mark.attempt("P5")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_terminal_input_is_refused_also_with_high_bits(machine):
     """The kernel looks at the low half of an ioctl's request only, and so does the filter."""
@@ -77,6 +83,7 @@ def test_terminal_input_is_refused_also_with_high_bits(machine):
     assert found("ioctl", 0, 0x5413) == bpf.ALLOW
 
 
+@pytest.mark.attempt("N8")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_sockets_are_of_three_families_and_two_kinds(machine):
     """TCP, UDP and local sockets pass, flags and all; the rest is refused."""
@@ -98,6 +105,7 @@ def test_sends_with_an_address_or_fast_open_are_handed_over(machine):
         assert found("sendto", *arguments) == bpf.NOTIFY
 
 
+@pytest.mark.attempt("P6")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_namespaces_are_refused_and_threads_are_not(machine):
     """clone and unshare with a namespace's flag; forks, threads and vforks pass."""
@@ -111,13 +119,48 @@ def test_namespaces_are_refused_and_threads_are_not(machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_signals_to_groups_are_handed_over_and_others_without_a_namespace(machine):
-    """The caller's group holds the supervisor; without a process namespace any number may be somebody else's."""
+def test_a_layer_that_would_not_hold_is_said_to_be_off(machine):
+    """Landlock of a program's own: the kernel's answer where it is in the kernel and not switched on."""
+    assert Filter(machine)("landlock_create_ruleset", 0, 0, 1) == bpf.ERRNO | errno.EOPNOTSUPP
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_names_a_process_is_handed_over(machine):
+    """The caller's group holds the supervisor, and numbers mean those that keep the run as well; who names itself by 0,
+    or one of its threads, waits for nobody. Without a process namespace a thread may be anybody's.
+    """
     found, alone = Filter(machine), Filter(machine, pidns=False, ipcns=False)
-    assert found("kill", 0, 9) == found("kill", -1, 9) == found("kill", -77, 9) == bpf.NOTIFY
-    assert found("kill", 77, 9) == bpf.ALLOW
-    for name in ("kill", "tgkill", "pidfd_send_signal", "listen", "shmget"):
-        assert alone(name, 77, 9) == bpf.NOTIFY, name
+    for each in (found, alone):
+        assert each("kill", 0, 9) == each("kill", -1, 9) == each("kill", -77, 9) == bpf.NOTIFY
+        for name in ("kill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "prlimit64"):
+            assert each(name, 77, 9) == bpf.NOTIFY, name
+        assert each("fcntl", 3, 8, 77) == each("fcntl", 3, 15, 77) == each("ioctl", 3, 0x8901) == bpf.NOTIFY
+        assert each("setpriority", 0, 77) == each("ioprio_set", 1, 77) == bpf.NOTIFY
+        assert each("setpriority", 0, 0) == each("sched_setaffinity", 0) == each("prlimit64", 0, 7) == bpf.ALLOW
+        assert each("tgkill", 77, 77, 9) == each("tgkill", 77 | 1 << 32, 77, 9) == bpf.NOTIFY
+    assert found("tgkill", 77, 78, 9) == bpf.ALLOW
+    assert alone("tgkill", 77, 78, 9) == alone("shmget", 77) == bpf.NOTIFY
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_two_arguments_are_compared(wanted):
+    """By their low halves, which is all that the kernel takes of an int."""
+    program, _ = bpf.assemble([bpf.Row("kill", bpf.NOTIFY, bpf.Same(0, 1, wanted=wanted))], 1, {"kill": 1}, 9)
+    for other, same in ((7, True), (7 | 1 << 40, True), (8, False)):
+        assert (answer(program, 1, (7, other), 1) == bpf.NOTIFY) == (same == wanted)
+
+
+@pytest.mark.attempt("P1")
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_reaches_a_whole_group_or_makes_the_supervisor_wait_is_refused(machine):
+    """Sharing a core with the caller's group, which is the supervisor's; leases and delegations; security attributes,
+    as those of /proc/PID/attr.
+    """
+    for found in (Filter(machine), Filter(machine, pidns=False, ipcns=False)):
+        for scope, action in ((0, bpf.ALLOW), (1, bpf.ALLOW), (2, bpf.ERRNO | errno.EPERM)):
+            assert found("prctl", 62, 1, 0, scope, 0) == action
+        assert found("fcntl", 3, 1024, 1) == found("fcntl", 3, 1040, 1) == bpf.ERRNO | errno.EAGAIN
+        assert found("lsm_set_self_attr", 101) == bpf.NOTIFY
 
 
 @pytest.mark.parametrize("machine", MACHINES)

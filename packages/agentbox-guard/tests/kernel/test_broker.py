@@ -161,7 +161,7 @@ def says(answer: Answer) -> bytes:
     """What the server behind a dialled connection answers; closes it."""
     assert answer.errno == 0 and answer.socket is not None
     with socket.socket(fileno=answer.socket.detach()) as connection:
-        connection.settimeout(5)
+        connection.settimeout(20)
         connection.sendall(b"hello")
         return connection.recv(10)
 
@@ -351,7 +351,7 @@ def test_a_datagram_goes_out_by_rule_and_the_answer_comes_back() -> None:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker,
     ):
         server.bind(("127.0.0.1", 0))
-        server.settimeout(5)
+        server.settimeout(20)
         port = server.getsockname()[1]
         how = {"op": "net.send", "kind": socket.SOCK_DGRAM, "payload": b"ping"}
         with side(f"net: u.example.com\nnet: 127.0.0.1:{port}\n", {"u.example.com": ("127.0.0.1",)}) as one:
@@ -361,7 +361,7 @@ def test_a_datagram_goes_out_by_rule_and_the_answer_comes_back() -> None:
             data, peer = server.recvfrom(10)
             server.sendto(b"pong", peer)
             with socket.socket(fileno=answer.socket.detach()) as put:
-                put.settimeout(5)
+                put.settimeout(20)
                 assert (data, put.recv(10)) == (b"ping", b"pong")
             assert one.judge("127.0.0.1", port + 1 if port < 65535 else 1, **how).denial is not None
         with side(f"net: 127.0.0.1:{port}\n", inside=1) as one:

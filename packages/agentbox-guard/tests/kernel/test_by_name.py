@@ -30,7 +30,11 @@ pytestmark = [
 ]
 
 PUBLIC = "93.184.216.34"
-ZONE = {"web.example.test": PUBLIC, "other.example.test": PUBLIC, "inner.example.test": "127.0.0.1"}
+ASTRAY = ("evil-web.example.test", "web.example.test.evil.test", "web.example.testx", "eb.example.test", "example.test",
+          "www.web.example.test")  # fmt: skip
+ZONE = {
+    **dict.fromkeys(("web.example.test", "other.example.test", *ASTRAY), PUBLIC), "inner.example.test": "127.0.0.1",
+}  # fmt: skip
 
 
 class Internet:
@@ -146,6 +150,7 @@ def test_an_allowed_name_is_reached_and_recorded_by_name(tmp_path: Path, program
     assert not [entry for entry in trace if entry["kind"] == "deny" and entry["op"].startswith("net.")]
 
 
+@pytest.mark.attempt("N7")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_another_name_is_refused_without_a_query(tmp_path: Path, program: str) -> None:
     """The name is denied once, with the line that would allow it; the resolver never hears of it."""
@@ -162,6 +167,43 @@ def test_another_name_is_refused_without_a_query(tmp_path: Path, program: str) -
     assert any("net: other.example.test" in str(entry.get("fix")) for entry in denied)
 
 
+NAMES = """
+import socket, sys
+for name in sys.argv[1:]:
+    try:
+        with socket.create_connection((name.replace("\\0", chr(0)), 80), timeout=20) as one:
+            one.sendall(b"GET / HTTP/1.1\\r\\nHost: " + ascii(name).encode() + b"\\r\\n\\r\\n")
+            print(name, one.recv(99)[9:12] == b"200")
+    except (OSError, ValueError) as error:
+        print(name, type(error).__name__)
+"""
+SAME = ("web.example.test", "WEB.Example.Test", "web.example.test.", "ｗｅｂ.example.test", "web。example。test")
+NO_NAMES = ("web.example.test@evil.test", "web.example.test\\0.evil.test", "web.example.test/", "web.example.test:80",
+            "web..example.test", " web.example.test", "*.example.test", "xn--web.example.test")  # fmt: skip
+
+
+@pytest.mark.attempt("N4")
+def test_no_other_name_passes_for_an_allowed_one(tmp_path: Path) -> None:
+    """Names before, behind and around it; what is the same name in another spelling (RFC 4343, IDNA) is that one."""
+
+    def work() -> tuple[Any, ...]:
+        with internet(tmp_path) as net:
+            command = (sys.executable, "-I", "-c", NAMES, *SAME, *ASTRAY, *NO_NAMES)
+            bare = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+            net.asked.clear()
+            net.served.clear()
+            return bare, *box(tmp_path, "net: web.example.test:80\nexec: *\n", *command), net.asked, net.served
+
+    bare, out, errors, trace, asked, served = in_child(work, timeout=90)
+    assert {line for line in bare.splitlines() if line.endswith(" True")} == {f"{name} True" for name in SAME + ASTRAY}
+    assert {line for line in out.splitlines() if line.endswith(" True")} == {f"{name} True" for name in SAME}, errors
+    assert set(asked) == {"web.example.test"}
+    assert {name.strip("'") for name in served} == {ascii(one)[1:-1] for one in SAME}
+    denied = {entry["args"].get("host") for entry in trace if entry["kind"] == "deny" and entry["op"] == "net.resolve"}
+    assert set(ASTRAY) <= denied
+
+
+@pytest.mark.attempt("N6")
 @pytest.mark.parametrize("program", ["curl", "python -I"])
 def test_an_allowed_name_does_not_lead_to_this_machine(tmp_path: Path, program: str) -> None:
     """Rebinding: the name is allowed, the loopback address that it resolves to is not; with a rule for that it is."""
@@ -199,6 +241,7 @@ def need(program: str) -> None:
         pytest.skip(f"{program}: not installed")
 
 
+@pytest.mark.attempt("N7")
 def test_dns_cannot_carry_anything_out(tmp_path: Path) -> None:
     """Raw queries over UDP and TCP, to the resolver and to others, for names that no rule allows: nobody hears."""
     code = f"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import stat
 
@@ -163,6 +164,28 @@ def test_a_file_without_a_name_gets_no_set_user_bit(box):
     assert not stat.S_IMODE(os.stat(box.ws / "program").st_mode) & stat.S_ISUID
 
 
+ACROSS = """
+with open("one", "w") as file:
+    attempt("reference", os.link, f"/proc/self/fd/{file.fileno()}", "two", follow_symlinks=False)
+    attempt("file", os.link, f"/proc/self/fd/{file.fileno()}", "three", src_dir_fd=file.fileno(), follow_symlinks=True)
+attempt("there", os.link, "/proc/self/fd/0", "one")
+attempt("memory", os.link, f"/proc/self/fd/{os.memfd_create('m')}", "four", src_dir_fd=0, follow_symlinks=True)
+attempt("device", os.link, "/dev/null", "five")
+attempt("outside", os.link, "../program.py", "six")
+"""
+
+
+def test_a_link_across_mounts_is_what_the_kernel_says(box):
+    """There is nothing to be decided on: no rule would make it, and programs copy instead. One within the mount is."""
+    bare, boxed, done = both(box, ACROSS)
+    refused = {"outside": "EACCES"}
+    assert bare == {
+        "reference": "EXDEV", "file": "ok", "there": "EEXIST", "memory": "EXDEV", "device": "EXDEV", "outside": "ok",
+    }  # fmt: skip
+    assert boxed == {**bare, **refused}
+    assert [entry["target"] for entry in done.trace if entry["kind"] == "deny"] == [str(box.folder / "program.py")]
+
+
 DELETED = """
 fd = os.open("one", os.O_RDONLY)
 print("ready", flush=True)
@@ -218,6 +241,7 @@ attempt("project back", renameat2, "project2", "project", 0)
 """
 
 
+@pytest.mark.attempt("F3")
 def test_what_is_protected_neither_comes_nor_goes_by_renaming(box):
     """Whatever kind of file it is; a project as a whole moves with all that is in it."""
 
@@ -264,3 +288,49 @@ def test_the_private_folders_stay_where_they_are(box):
     code = 'attempt("rename", os.rename, os.environ.get("TMPDIR") or os.mkdir("t") or "t", "x")\n'
     bare, boxed, _ = both(box, code)
     assert (bare["rename"], boxed["rename"]) == ("ok", "EACCES")
+
+
+LEAKS = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+bad, name = ctypes.c_void_p(1), b"user.x"
+for _ in range(ROUNDS):
+    for fails in (
+        lambda: libc.setxattr(b".", bad, b"", 0, 0),
+        lambda: libc.setxattr(b".", name, bad, 8, 0),
+        lambda: libc.setxattr(b".", name, b"", 1 << 20, 0),
+        lambda: libc.setxattr(b".", b"trusted.x", b"", 0, 0),
+        lambda: libc.removexattr(b".", bad),
+        lambda: libc.utimensat(-100, b".", bad, 0),
+        *OLD,
+    ):
+        assert fails() == -1, ctypes.get_errno()
+    for path in ("far/" + long + "/x", "/proc/self/fd/%d" % deep):
+        try:
+            os.close(os.open(path, os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.ENAMETOOLONG, error
+attempt("open", lambda: os.close(os.open(".", os.O_RDONLY)))
+"""
+OLD_TIMES = {  # utime, utimes and futimesat, which the C library has by other calls
+    "x86_64": 'lambda: libc.syscall(132, b".", bad), lambda: libc.syscall(235, b".", bad), '
+    'lambda: libc.syscall(261, -100, b".", bad)'
+}
+DEEP = """
+import os
+long = "/".join(["d" * 250] * 10)
+if not os.path.lexists("far"):
+    os.makedirs(long)
+    os.symlink(long, "far")
+    os.makedirs("far/" + long)
+deep = os.open("far/" + long, os.O_PATH)
+"""
+
+
+def test_calls_that_fail_leave_nothing_open_in_the_supervisor(box):
+    """More of them than it has descriptors, with bad addresses and paths that are too long to be told."""
+    assert box.bare(*box.python(DEEP)).returncode == 0
+    code = DEEP + LEAKS.replace("ROUNDS", "100").replace("*OLD", OLD_TIMES.get(os.uname().machine, ""))
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))}
+    done = box.run("write: .\nread: ../program.py\n", *box.python(TRY + code), **limit)
+    assert (done.out, done.status) == ("open ok\n", 0), done.err

@@ -7,18 +7,36 @@ import sys
 import pytest
 from bench import MACHINES, Bench
 
+from agentbox.guard.kernel import callnumbers
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 
 CRASH = """
-    import json, os, resource
+    import ctypes, json, os, resource, sys
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     told = {"limit": hard}
-    for name, limit in (("soft", (hard, hard)), ("hard", (hard, resource.RLIM_INFINITY))):
+    libc = ctypes.CDLL(None)
+    none = (ctypes.c_ulong * 2)(0, 0)
+    acts = {
+        "soft": lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+        "hard": lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, resource.RLIM_INFINITY)),
+        "wrong": lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, 0)),
+    }
+    if sys.argv[1:]:
+        acts |= {
+            "none": lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+            "of a child": lambda: resource.prlimit(0, resource.RLIMIT_CORE, (0, 0)),
+            "of its own": lambda: resource.prlimit(os.getpid(), resource.RLIMIT_CORE, (0, 0)),
+            "by its number": lambda: 1 / (libc.syscall(int(sys.argv[1]), 4, none) == 0),
+        }
+    for name, act in acts.items():
         try:
-            resource.setrlimit(resource.RLIMIT_CORE, limit)
+            act()
             told[name] = 0
-        except (OSError, ValueError):
+        except (OSError, ValueError, ArithmeticError):
             told[name] = 1
+    told["left"] = resource.getrlimit(resource.RLIMIT_CORE)
+    told["other"] = resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)
     print(json.dumps(told), flush=True)
     os.abort()
 """
@@ -34,10 +52,19 @@ def pattern():
 
 @pytest.mark.parametrize("lacking", MACHINES)
 def test_a_crash_leaves_no_core_file(tmp_path, lacking):
-    """The limit of one byte, at which the kernel starts no program for a core either (core(5)), cannot be raised."""
+    """The limit of one byte, at which the kernel starts no program for a core either (core(5)), cannot be raised, nor
+    lowered to nothing, at which it does; a program that lowers it sees that it got no core files.
+    """
     bench = Bench(tmp_path, CRASH, "write: .\n")
-    inside = bench.told(bench.boxed(without=lacking), lacking)
-    assert inside == {"limit": 1, "soft": 0, "hard": 1}
+    setrlimit = callnumbers.table(os.uname().machine)["setrlimit"]
+    inside = bench.told(bench.boxed(setrlimit, without=lacking), lacking)
+    assert inside == {
+        "limit": 1, "soft": 0, "hard": 1, "wrong": 1, "none": 0, "of a child": 0, "of its own": 0,
+        "by its number": 0, "left": [1, 1], "other": True,
+    }  # fmt: skip
+    outside = bench.told(bench.bare(setrlimit))
+    assert [outside[name] for name in ("none", "of a child", "of its own", "by its number")] == [0, 0, 0, 0]
+    assert outside["left"] == [0, 0]
     assert os.listdir(bench.ws) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import struct
@@ -314,7 +315,7 @@ def test_datagrams_are_answered_over_real_sockets() -> None:
     stub = Stub()
     turns, place, _ = served(stub)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(2)
+        client.settimeout(20)
         client.sendto(b"\xff" * 5, place)
         client.sendto(query("api.example.com"), place)
         turns.turn()
@@ -329,7 +330,7 @@ def test_streams_carry_several_queries_in_any_pieces() -> None:
     turns, _, place = served(stub)
     message = b"".join(len(one).to_bytes(2, "big") + one for one in (query("api.example.com"), query("evil.com")))
     with socket.create_connection(place) as client:
-        client.settimeout(2)
+        client.settimeout(20)
         turns.turn()
         for piece in (message[:1], message[1:40], message[40:]):
             client.sendall(piece)
@@ -358,3 +359,23 @@ def test_connections_are_few_and_the_oldest_goes_first() -> None:
     for client in clients:
         client.close()
     stub.dns.close()
+
+
+def test_a_stream_for_which_there_is_no_descriptor_is_ended() -> None:
+    """It would be told of again and again, and nobody would ever take it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    calls: dict[int, Callable[[], None]] = {}
+    stub = Stub()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stub.dns.attach([server], calls.__setitem__, calls.pop)
+        with socket.create_connection(server.getsockname()) as asker:
+            asker.settimeout(20)
+            lowest = os.dup(server.fileno())
+            os.close(lowest)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+            try:
+                calls[server.fileno()]()
+                assert asker.recv(1) == b""
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        stub.dns.close()

@@ -85,15 +85,15 @@ for _ in range(40):
     threading.Thread(target=send, daemon=True).start()
 slow = 0.0
 end = time.monotonic() + 3
-while time.monotonic() < end and slow < 2:
+while time.monotonic() < end and slow < 20:
     began = time.monotonic()
     opened = threading.Thread(target=lambda: os.close(os.open("/dev/zero", os.O_RDONLY)), daemon=True)
     opened.start()
-    opened.join(3)
+    opened.join(20)
     slow = max(slow, time.monotonic() - began)
     time.sleep(0.01)
 os.kill(child, 9)
-os.write(1, json.dumps(slow < 2).encode())
+os.write(1, json.dumps(slow < 20).encode())
 os._exit(0)
 """
 

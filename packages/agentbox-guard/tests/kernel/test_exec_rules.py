@@ -5,6 +5,8 @@ content, and the ways around a rule; each with its control.
 import collections
 import hashlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler"),
 ]
 
-ECHO, ID, SH, SLEEP, TRUE = (os.path.realpath(f"/usr/bin/{name}") for name in ("echo", "id", "sh", "sleep", "true"))
+CAT, ECHO, ID, SH, TRUE = (os.path.realpath(f"/usr/bin/{name}") for name in ("cat", "echo", "id", "sh", "true"))
 GIT = os.path.realpath(shutil.which("git") or "/usr/bin/git")
 
 
@@ -31,6 +33,8 @@ def reasons(box):
 
 
 DESCENT = f"""
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,23 +47,23 @@ static void try(void) {{
     }}
     wait(0);
 }}
-static void become(void) {{ char *s[] = {{"sleep", "2", 0}}; execv("{SLEEP}", s); _exit(9); }}
+/* Until somebody has become another program or ended, he holds the end of a pipe that somebody else reads. */
+static int became[2], over[2];
+static void pipes(void) {{ pipe2(became, O_CLOEXEC); pipe(over); }}
+static void wait_for(int *ends) {{ char byte; close(ends[1]); read(ends[0], &byte, 1); }}
+static void after(void) {{ if (!fork()) {{ wait_for(became); try(); _exit(0); }} }}
+static void become(void) {{ char *a[] = {{"cat", 0}}; dup2(over[0], 0); close(over[1]); execv("{CAT}", a); _exit(9); }}
 static void *late(void *a) {{ usleep(200000); try(); _exit(0); }}
 int main(int c, char **v) {{
-    if (!strcmp(v[1], "parent")) {{ if (!fork()) {{ usleep(300000); try(); _exit(0); }} become(); }}
-    if (!strcmp(v[1], "middle")) {{
-        if (!fork()) {{ if (!fork()) {{ usleep(300000); try(); _exit(0); }} become(); }}
-        wait(0);
-    }}
-    if (!strcmp(v[1], "orphan")) {{
-        if (!fork()) {{ if (!fork()) {{ usleep(300000); try(); _exit(0); }} _exit(0); }}
-        wait(0); sleep(1);
-    }}
+    pipes();
+    if (!strcmp(v[1], "parent")) {{ after(); become(); }}
+    if (!strcmp(v[1], "middle")) {{ if (!fork()) {{ after(); become(); }} close(became[1]); close(over[1]); wait(0); }}
+    if (!strcmp(v[1], "orphan")) {{ if (!fork()) {{ after(); _exit(0); }} close(became[1]); wait(0); wait_for(over); }}
     if (!strcmp(v[1], "thread")) {{ pthread_t t; pthread_create(&t, 0, late, 0); pthread_exit(0); }}
     if (!strcmp(v[1], "hidden")) {{
-        char *e[] = {{"sleep", "2", 0}};
+        char *e[] = {{"cat", 0}};
         if (!fork()) {{
-            prctl(PR_SET_DUMPABLE, 0); execve("{SLEEP}", e, (char **)8); prctl(PR_SET_DUMPABLE, 1); try(); _exit(0);
+            prctl(PR_SET_DUMPABLE, 0); execve("{CAT}", e, (char **)8); prctl(PR_SET_DUMPABLE, 1); try(); _exit(0);
         }}
         wait(0);
     }}
@@ -75,7 +79,7 @@ def test_the_agents_code_is_the_agent_wherever_it_runs(box, way):
     """
     box.compile(DESCENT)
     assert box.plain(way).stdout == f"{os.getuid()}\n"
-    done = box.boxed(f"exec: {SLEEP}\n", way)
+    done = box.boxed(f"exec: {CAT}\n", way)
     assert done.stdout == "refused\n", done.stderr
     assert reasons(box) == ["no exec rule names this program"]
 
@@ -115,6 +119,7 @@ int main(int c, char **v) {
 """
 
 
+@pytest.mark.attempt("P7")
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 def test_a_name_is_no_way_around_a_rules_arguments(box):
     """git takes its command from argv[0]; under a rule with arguments it is called by a name of its own."""
@@ -139,6 +144,7 @@ unsigned la_version(unsigned v) { write(1, "injected\\n", 9); return v; }
 MARK = "echo injected"
 
 
+@pytest.mark.attempt("P8")
 @pytest.mark.parametrize(
     ("name", "variable", "words"),
     [
@@ -202,6 +208,7 @@ def test_an_interpreter_that_may_be_told_anything_may_be_so_by_its_variables(box
     assert box.boxed(policy, "LD_LIBRARY_PATH=/x", *words).returncode == 9
 
 
+@pytest.mark.attempt("P7")
 @pytest.mark.skipif(not os.path.exists("/usr/bin/bash"), reason="there is no bash")
 def test_a_scripts_interpreter_is_not_the_agents_to_tell(box):
     """A rule for a script leaves its arguments free, not those of what reads it."""
@@ -400,6 +407,7 @@ int main(int c, char **v) {{
 """
 
 
+@pytest.mark.attempt("P7")
 @pytest.mark.parametrize(
     "way",
     ["copy", "rename", "link", "path", "name", "script", "env", "shell", "memory", "descriptor", "proc", "loader"],
@@ -416,6 +424,20 @@ def test_a_rule_is_not_gone_around(box, way):
     assert (done.returncode, done.stdout) == (9, ""), done.stderr
     denied = [entry for entry in box.trace() if entry["kind"] == "deny"]
     assert [entry["op"] for entry in denied] == ["proc.exec"], denied
+
+
+@pytest.mark.skipif(shutil.which("ldd") is None, reason="there is no ldd")
+@pytest.mark.parametrize("command", ["bash -c 'ldd {0}; :'", "ldd {0}"])
+@pytest.mark.parametrize("rules", ["exec: *\n", "exec: bash\nexec: ldd\n"])
+def test_the_rule_that_a_refusal_of_the_loader_names_allows_it(box, rules, command):
+    """Below `exec: *` too, which does not mean the loader; ldd(1) gives it variables that inject nothing."""
+    words = shlex.split(command.format(ECHO))
+    names = re.findall("lib[^ ]+", subprocess.run(words, capture_output=True, text=True).stdout)
+    assert names
+    assert not re.findall("lib[^ ]+ =>", box.boxed(rules, command=words).stdout)
+    fixes = {entry["fix"] for entry in box.trace() if entry["kind"] == "deny"}
+    done = box.boxed(rules + "\n".join(fixes), command=words)
+    assert re.findall("lib[^ ]+", done.stdout) == names, done.stderr
 
 
 RELATIVE = """
@@ -443,3 +465,194 @@ def test_a_built_program_is_named_from_the_folder_that_the_call_names(box):
     (out / "tool").unlink()
     done = box.boxed("read: .\nwrite: ./out\nexec: ./out/tool\n")
     assert done.stdout == "ran\n", done.stderr
+
+
+SCRIPTS = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static char stack[65536], *good, *way;
+static void pause_(void) { for (volatile int i = 0; i < 200000; i++); }
+static int turn(void *_) {
+    if (strcmp(way, "threads")) alarm(strcmp(way, "link") ? 1 : 20);
+    for (;;) {
+        if (!strcmp(way, "link")) {
+            symlink(good, "1"); rename("1", "tool"); pause_(); symlink("evil/tool", "2"); rename("2", "tool"); pause_();
+        } else { chdir(good); pause_(); chdir(_); pause_(); }
+    }
+}
+static void *thread(void *_) { turn(_); return 0; }
+/* WAY TRIES FOLDER: the script is FOLDER/tool, ours evil/tool, and what is said is of the one that ran */
+int main(int c, char **v) {
+    extern char **environ; char evil[4096], path[4096], *a[] = {"tool", 0};
+    way = v[1]; good = v[3];
+    mkdir("evil", 0755); getcwd(evil, 4000); strcat(evil, "/evil");
+    FILE *f = fopen("evil/tool", "w"); fputs("#!/bin/sh\necho evil\n", f); fclose(f); chmod("evil/tool", 0755);
+    sprintf(path, "%s/tool", good);
+    pid_t other = 0; int before;
+    if (!strcmp(way, "link")) { good = path; symlink(good, "tool"); if (!(other = fork())) turn(0); }
+    for (int i = 0; i < atoi(v[2]); i++) {
+        pid_t child = fork();
+        if (!child) {
+            if (!strcmp(way, "link")) execve("./tool", a, environ);
+            if (!strcmp(way, "descriptor")) {
+                int d = open(good, O_PATH);
+                syscall(SYS_execveat, d, "tool", a, environ, 0);
+            }
+            if (!strcmp(way, "straight")) { execve(path, a, environ); }
+            if (!strcmp(way, "folder")) { chdir(good); execve("./tool", a, environ); }
+            if (!strcmp(way, "threads")) {
+                pthread_t t; chdir(good); pthread_create(&t, 0, thread, evil);
+                for (int n = 0; n < 50; n++) execve("./tool", a, environ);
+            }
+            if (!strcmp(way, "shared")) {
+                chdir(good);
+                pid_t p = clone(turn, stack + 65000, CLONE_FS | SIGCHLD, evil);
+                if (p > 0) { for (int n = 0; n < 50; n++) execve("./tool", a, environ); kill(p, 9); }
+                else puts("not shared"), fflush(stdout);
+            }
+            _exit(9);
+        }
+        int s; waitpid(child, &s, 0);
+    }
+    if (other) kill(other, 9);
+    return 0;
+}
+"""
+
+
+@pytest.mark.attempt("P3", "P7")
+@pytest.mark.parametrize("way", ["link", "threads", "shared", "descriptor", "folder", "straight"])
+def test_a_rule_for_a_script_is_for_no_other_one(box, way):
+    """Its interpreter opens it by name once more: by a link of the run's, a folder that threads or processes share, or
+    a descriptor, that would be what the name has then.
+    """
+    box.compile(SCRIPTS)
+    tools = box.folder / "tools"
+    tools.mkdir()
+    (tools / "real").write_text("#!/bin/sh\necho good\n")
+    (tools / "real").chmod(0o755)
+    (tools / "tool").symlink_to("../tools/real")  # such a link is nobody's to change, as that of npm
+    tries = {"link": "150", "threads": "150", "shared": "40"}.get(way, "1")
+    plain = [box.plain(way, tries, str(tools)).stdout]
+    while tries != "1" and "evil" not in plain[-1] and len(plain) < 20:
+        plain.append(box.plain(way, tries, str(tools)).stdout)
+    assert ("evil" in plain[-1]) is (tries != "1"), plain
+    done = box.boxed(f"read: ..\nwrite: .\nexec: {tools}/tool\n", way, tries, str(tools))
+    said = set(done.stdout.splitlines())
+    expected = {"link": (), "descriptor": (), "shared": ("not shared",), "threads": ("good",)}.get(way, ("good",))
+    assert said <= set(expected), done.stderr
+    assert tries != "1" or said == set(expected), done.stderr
+    if way in ("link", "descriptor"):
+        assert any(f"start it as {tools}/real" in reason for reason in reasons(box))
+
+
+@pytest.mark.attempt("P7", "P8")
+@pytest.mark.parametrize("name", ["pager", "link"])
+def test_what_a_rule_has_let_in_takes_no_program_for_another(box, name):
+    """It looks names up in the agent's PATH: a link there makes no pager of any program of the system."""
+    box.compile(STARTS)
+    ws = box.folder / "ws"
+    (ws / "link").symlink_to(ID)
+    (ws / "pager").symlink_to("link")
+    words = ["/usr/bin/env", "env", f"PATH={ws}", name, "-u"]
+    policy = "read: .\nwrite: .\nexec: /usr/bin/env\n"
+    assert box.plain(*words).stdout == f"{os.getuid()}\n"
+    done = box.boxed(policy, *words)
+    assert done.stdout == "" and "the name of another" in reasons(box)[0], done.stderr
+    assert box.boxed(f"{policy}exec: {ID}\n", *words).stdout == f"{os.getuid()}\n"
+
+
+@pytest.mark.parametrize("name", ["id", "id-2.1", "folder/id"])
+def test_links_of_the_runs_may_have_the_programs_own_name(box, name):
+    """As an environment has them, with another version or none, in a linked folder too."""
+    box.compile(STARTS)
+    ws = box.folder / "ws"
+    (ws / "folder").symlink_to(os.path.dirname(ID))
+    if "/" not in name:
+        (ws / name).symlink_to(ID)
+    words = ["/usr/bin/env", "env", f"{ws}/{name}", "-u"]
+    assert box.boxed("read: .\nwrite: .\nexec: /usr/bin/env\n", *words).stdout == f"{os.getuid()}\n"
+
+
+PACKAGE = "import os; os.system('echo injected')"
+
+
+@pytest.mark.attempt("P7", "P8")
+@pytest.mark.skipif(not os.path.exists("/usr/bin/python3"), reason="the system has no python3")
+@pytest.mark.parametrize("way", ["argv[0]", "PATH", "script"])
+def test_a_program_finds_no_parts_of_its_own_where_the_run_may_write(box, way):
+    """Python looks for its packages beside what argv[0] names, itself or in PATH: under a rule with arguments, and for
+    a script, that is no folder of the run's.
+    """
+    python = os.path.realpath("/usr/bin/python3")
+    box.compile(STARTS.replace('{"PATH=/usr/bin:/bin", 0}; int n = 1', "{0}; int n = 0"))
+    ws = box.folder / "ws"
+    packages = ws / "lib" / os.path.basename(python) / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "x.pth").write_text(PACKAGE)
+    (ws / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (ws / "bin").mkdir()
+    (ws / "bin" / "python3").symlink_to(python)
+    script = box.folder / "tool"
+    script.write_text("#!/usr/bin/env python3\nprint('ran')\n")
+    script.chmod(0o755)
+    path, words, rule = f"PATH={ws}/bin:/usr/bin", [python, "python3", "-c", "print('ran')"], "/usr/bin/python3 -c"
+    good = ["PATH=/usr/local/none:/usr/bin", *words]
+    if way == "argv[0]":
+        path, words = "A=b", [python, f"{ws}/bin/python3", *words[2:]]
+    if way == "script":
+        words, rule = [str(script), "tool"], str(script)
+        good = ["PATH=/usr/local/none:/usr/bin", *words]
+    policy = f"read: .\nread: {box.folder}\nwrite: .\nexec: {rule}\n"
+    assert "injected" in box.plain(path, *words).stdout
+    done = box.boxed(policy, path, *words)
+    assert (done.returncode, done.stdout) == (9, ""), done.stderr
+    assert ("by a path" if way == "argv[0]" else "variable PATH") in reasons(box)[0]
+    assert box.boxed(policy, *good).stdout == "ran\n"
+
+
+ELSEWHERE = r"""
+#include <stdio.h>
+#include <unistd.h>
+/* FOLDER FILE ARGV0 ... */
+int main(int c, char **v) {
+    FILE *f = fopen("out/tool.sh", "w"); fputs("echo evil\n", f); fclose(f);
+    if (chdir(v[1])) return 1;
+    execv(v[2], v + 3);
+    return 9;
+}
+"""
+
+
+@pytest.mark.attempt("P7")
+def test_a_file_that_a_rule_names_is_that_of_the_policys_folder(box):
+    """Among arguments too: in a folder of the agent's the program would take the agent's file for it, also when the SDK
+    is asked to start it there.
+    """
+    box.compile(ELSEWHERE)
+    ws = box.folder / "ws"
+    (ws / "out").mkdir()
+    (ws / "tool.sh").write_text("echo meant\n")
+    words = [SH, "sh", "tool.sh", "more"]
+    policy = "read: .\nwrite: ./out\nexec: sh tool.sh\n"
+    assert box.plain("out", *words).stdout == "evil\n"
+    done = box.boxed(policy, "out", *words)
+    assert (done.returncode, done.stdout) == (9, ""), done.stderr
+    assert f"the rule means {ws}/tool.sh" in reasons(box)[0]
+    assert box.boxed(policy, ".", *words).stdout == "meant\n"
+    assert box.boxed(f"{policy}exec: sh\n", "out", *words).stdout == "evil\n"
+    code = f"from agentbox import client; print(client.run([{SH!r}, 'tool.sh'], cwd='out').stdout)"
+    for layers, means in ((), f"{policy}exec: sh\n"), ((), policy), (("--layers", "guard"), policy):
+        done = box.boxed(means, command=(sys.executable, "-c", code), options=layers)
+        assert ("evil" in done.stdout) is (means != policy), done.stderr
+    assert "the rule means" in done.stderr

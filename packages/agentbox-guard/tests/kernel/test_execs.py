@@ -47,6 +47,38 @@ def test_an_exec_that_fails_after_the_decision_lets_nobody_in(box):
     assert done.stdout == "refused\n", done.stderr
 
 
+GIVES_UP = f"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {{
+    char *words[] = {{"./tool", 0}};
+    int fd = open("tool", O_CREAT | O_WRONLY, 0755);
+    if (ftruncate(fd, 1LL << 40)) return 1;
+    close(fd);
+    pid_t child = fork();
+    if (!child) {{ execv("./tool", words); _exit(9); }}
+    usleep(200000);
+    kill(child, SIGKILL);
+    wait(0);
+    execv("{ECHO}", words);
+    return 2;
+}}
+"""
+
+
+def test_a_large_program_is_hashed_only_while_somebody_waits_for_it(box):
+    """Nothing is started when it has gone, and the run does not wait for the hash of a terabyte."""
+    box.compile(GIVES_UP)
+    done = box.boxed(f"write: .\nexec: ./tool\nexec: {ECHO}\n")
+    assert done.returncode == 0, done.stderr
+    (started,) = (one for one in box.trace() if (one["op"], one["kind"]) == ("proc.exec", "observe"))
+    assert started["args"]["file"] == ECHO
+    assert box.trace()[-1]["ts"] - started["ts"] < 4, "the patience for work that is under way"
+
+
 REWRITES = f"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -83,6 +115,7 @@ int main(int c, char **v) {{
 """
 
 
+@pytest.mark.attempt("P3")
 def test_a_path_rewritten_after_the_decision_ends_the_process(box):
     """Though another thread makes calls all the time: what appears is not what was decided, and never runs on."""
     box.compile(REWRITES)
@@ -109,6 +142,30 @@ int main(int c, char **v) {
     return 0;
 }
 """
+
+
+ASKS = f"""
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {{
+    char *words[] = {{"git", "push", 0}}, *none[] = {{0}};
+    for (int flag = 0x10000; flag <= 0x20000; flag *= 2)  /* AT_EXECVE_CHECK, and one that there is not */
+        printf("%d ", syscall(SYS_execveat, AT_FDCWD, "{ECHO}", words, none, flag) ? errno == EINVAL : 0);
+    return 0;
+}}
+"""
+
+
+def test_a_question_whether_a_program_could_start_is_no_start(box):
+    """execveat(2) with AT_EXECVE_CHECK (Linux 6.14) starts nothing: it fails as on an older kernel."""
+    box.compile(ASKS)
+    assert box.plain().stdout in ("0 1 ", "1 1 ")
+    done = box.boxed(f"exec: {ECHO}\n")
+    assert done.stdout == "1 1 ", done.stderr
+    assert not [entry for entry in box.trace() if entry["op"] == "proc.exec" and entry["kind"] == "observe"]
 
 
 def test_scripts_run_under_the_interpreter_of_their_first_line(box):

@@ -129,6 +129,7 @@ class Place:
         return " RAN" in self.run(name, script, boxed=False).stderr
 
 
+@pytest.mark.attempt("F7")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_nothing_that_is_left_makes_git_run_it(tmp_path: Path, attack: str) -> None:
     """Each way works without the layers, and none within them."""
@@ -158,6 +159,7 @@ def test_a_submodule_is_not_led_elsewhere(tmp_path: Path) -> None:
         assert (tmp_path / name / "r/sub2/.x").exists()
 
 
+@pytest.mark.attempt("F7")
 def test_a_work_tree_is_not_led_elsewhere(tmp_path: Path) -> None:
     """A repository whose files git checks out over somebody's start-up file (core.worktree)."""
     place = Place(tmp_path)

@@ -20,6 +20,7 @@ CHANGES = (
 """Of ext4, XFS, verity, Btrfs (SUBVOL_CREATE, SNAP_CREATE, _V2, SNAP_DESTROY, DEFRAG, SUBVOL_SETFLAGS, a label), FAT,
 deduplication, block devices, bcachefs, OCFS2, SMB and F2FS.
 """
+TUNNELS = (0x400454CA, 0x400454CB, 0x400454CC, 0x400454CD)  # TUNSETIFF, TUNSETPERSIST, TUNSETOWNER, TUNSETLINK
 CONSOLE = (0x4B47, 0x4B49, 0x5606)  # KDSKBENT, KDSKBSENT and VT_ACTIVATE
 USUAL = (0x5401, 0x5402, 0x541B, 0x5421, 0x5450, 0x5451, 0x80045430, 0xC0104500, 0x40107446, 0xC0046400)
 """Terminals and descriptors (TCGETS, TCSETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TIOCGPTN), devices."""
@@ -54,7 +55,7 @@ CODE = """
 def test_families_that_change_files_are_handed_over_and_what_only_tells_is_not(machine):
     """By bits 8 to 15 of the request, whatever its upper half says; terminals cost nothing."""
     found = Filter(machine)
-    for request in (*CHANGES, *CONSOLE, *ioctls.TTY_INPUT):
+    for request in (*CHANGES, *CONSOLE, *TUNNELS, *ioctls.TTY_INPUT):
         assert found("ioctl", 0, request) == found("ioctl", 0, request | 7 << 32) == bpf.NOTIFY, hex(request)
     for request in (*ioctls.FILE_READS, *USUAL):
         assert found("ioctl", 0, request) == found("ioctl", 0, request | 7 << 32) == bpf.ALLOW, hex(request)

@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 AGENT = r"""
-import json, os, subprocess, sys
+import json, os, shutil, subprocess, sys
 ws, home = os.getcwd(), os.environ["HOME"]
 run = f"touch {ws}/RAN; false"
 evil = f'[core]\n\tfsmonitor = "{run}"\n'
@@ -83,6 +83,18 @@ def private_repository():
 def another_repository():
     fill(f"{ws}/g")
     git("status", GIT_DIR=f"{ws}/g", GIT_WORK_TREE=ws)
+def in_shared_memory(*names):
+    at = f"/dev/shm/{os.path.basename(os.path.dirname(ws))}"
+    config = f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = {at}\n" + evil
+    texts = {"objects/x": "", "refs/x": "", "HEAD": "ref: refs/heads/main\n", "config": config}
+    for name in names:
+        put(f"{at}/{name}", texts[name])
+    git("status", at=at)
+    shutil.rmtree(at)
+def shared_memory():
+    in_shared_memory("objects/x", "refs/x", "HEAD", "config")
+def shared_memory_before():
+    in_shared_memory("config", "objects/x", "refs/x", "HEAD")
 def first_in_path():
     put(f"{ws}/x/git", "#!/bin/sh\n" + run, 0o755)
     git("status", PATH=f"{ws}/x:" + os.environ["PATH"])
@@ -93,7 +105,8 @@ def library_for_any():
         subprocess.run(["cat"], env={**os.environ, "LD_PRELOAD": f"{ws}/evil.so"}, stdin=subprocess.DEVNULL)
     except OSError as error:
         problems.append(type(error).__name__)
-ways = {name: act for name, act in globals().items() if callable(act) and name not in ("git", "put", "link", "fill")}
+helpers = ("git", "put", "link", "fill", "in_shared_memory")
+ways = {name: act for name, act in globals().items() if callable(act) and name not in helpers}
 if sys.argv[1:]:
     ways[sys.argv[1]]()
     git("status")
@@ -102,7 +115,7 @@ if sys.argv[1:]:
 WAYS = [
     *("option", "alias", "counted", "parameters", "configuration", "hooks", "of_the_user", "of_the_user_elsewhere"),
     *("linked", "another_home", "another_folder", "private_repository", "another_repository"),
-    *("first_in_path", "library", "library_for_any"),
+    *("shared_memory", "shared_memory_before", "first_in_path", "library", "library_for_any"),
 ]
 LIBRARY = """
 #include <stdlib.h>
@@ -123,6 +136,7 @@ def box(tmp_path):
     return made
 
 
+@pytest.mark.attempt("P9")
 @pytest.mark.parametrize("way", WAYS)
 def test_git_status_is_git_status(box, way):
     """What could not be prepared or started is refused with an entry."""

@@ -49,6 +49,7 @@ OPENS = """
     """
 
 
+@pytest.mark.attempt("F1")
 @pytest.mark.parametrize("way", LINKS)
 def test_no_link_leads_a_write_outside(box, way):
     """Dangling links in a write root, to a file and over a folder; the entry has the place that they lead to."""
@@ -107,6 +108,7 @@ NAMES = r"""
     """
 
 
+@pytest.mark.attempt("F8")
 def test_no_spelling_of_a_name_gets_past_the_rules(box):
     """Slashes, dots, a NUL, the longest paths: the secret is one object. Names that are no text or no name at all end
     as they do without the sandbox, and are recorded as they are.
@@ -174,6 +176,7 @@ FETCH = {
 }
 
 
+@pytest.mark.attempt("N12")
 @pytest.mark.parametrize("client", FETCH)
 def test_a_redirection_is_decided_like_any_address(box, servers, client):
     """An allowed server sends its client to another one: the client does not get there, and the denial names it."""

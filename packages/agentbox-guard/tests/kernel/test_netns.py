@@ -181,6 +181,7 @@ def _never(work: Callable[[], None]) -> Never:
     os._exit(0)
 
 
+@pytest.mark.attempt("P11")
 @needs_namespaces
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("how", ["agent ends", "L is killed", "supervisor is killed"])

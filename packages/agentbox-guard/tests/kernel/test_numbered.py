@@ -12,9 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
-from bench import MACHINES, NO_LANDLOCK, NO_NAMESPACES, Bench
+from bench import MACHINES, NO_LANDLOCK, NO_NAMESPACES, WAITING, Bench
+
+from agentbox.guard.family import Family
+from agentbox.guard.kernel.traps import _targets
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 ALONE = MACHINES[1:]
@@ -77,6 +81,7 @@ def state(pid):
     return os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)
 
 
+@pytest.mark.attempt("P1")
 @pytest.mark.parametrize("lacking", ALONE)
 def test_other_processes_are_not_changed_by_their_number(tmp_path, victim, lacking):
     """Limits, processors, priorities and the signals of a descriptor reach no process of the user's but the run's."""
@@ -90,6 +95,72 @@ def test_other_processes_are_not_changed_by_their_number(tmp_path, victim, lacki
     assert state(victim) != before
 
 
+GROUPS = (
+    PRELUDE
+    + WAITING
+    + """
+    first, second = waiting(), waiting()
+    began = os.getpgrp()
+    attempt("new group", lambda: os.setpgid(first, first))
+    attempt("own group", lambda: os.setpgid(second, first))
+    attempt("join own group", lambda: os.setpgid(0, first))
+    attempt("back", lambda: os.setpgid(0, began))
+    attempt("of others", lambda: os.setpgid(0, int(sys.argv[1])))
+    print(json.dumps(told))
+"""
+)
+
+
+@pytest.mark.attempt("P1")
+@pytest.mark.parametrize("lacking", ALONE)
+def test_no_process_group_of_others_is_joined(tmp_path, lacking):
+    """A terminal stops the whole group of one who reads from it in the background, whoever the others are. Groups of
+    the run's own are made and joined as anywhere.
+    """
+    job = subprocess.Popen(["sleep", "60"], process_group=0)
+    try:
+        bench = Bench(tmp_path, GROUPS)
+        bare = bench.told(bench.bare(job.pid))
+        inside = bench.told(bench.boxed(job.pid, without=lacking), lacking)
+    finally:
+        job.kill()
+        job.wait()
+    assert set(bare.values()) == {0}, bare
+    assert inside == {**bare, "of others": "EPERM"}
+    assert bench.denied() == [f"setpgid of process group {job.pid}"]
+
+
+KEEPERS = """
+    def state():
+        others = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+        return {pid: (os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)) for pid in others}
+    before = state()
+    while len(before) < 2:  # process 1 is there at once, the starter a little later
+        before = state()
+    for pid in before:
+        reach(pid, f"{pid} ")
+    told["kept"] = state() == before
+    reach(1 << 22)
+    told["by number"] = sorted(before)
+    print(json.dumps(told))
+"""
+
+
+@pytest.mark.attempt("P1")
+@pytest.mark.parametrize("lacking", [pytest.param((), id="all-layers"), pytest.param((NO_LANDLOCK,), id="no-landlock")])
+def test_those_that_keep_the_run_are_not_changed_by_their_number(tmp_path, lacking):
+    """In an own process namespace process 1 and the starter of programs have numbers too; what has none is not there.
+    That another process of the user's is changed by the same calls, the test above shows.
+    """
+    bench = Bench(tmp_path, REACH + KEEPERS, "read: /proc\n")
+    told = bench.told(bench.boxed(without=lacking), lacking)
+    assert told.pop("kept") and 1 in (keepers := told.pop("by number")) and len(keepers) == 2
+    nobody = {name: told.pop(name) for name in list(told) if not name[0].isdigit()}
+    assert set(told.values()) == {"EPERM"}, told
+    assert set(nobody.values()) == {"ESRCH"}, nobody
+    assert {f"setpriority of process {pid}" for pid in keepers} <= set(bench.denied())
+
+
 OWN = """
     ready, go = os.pipe()
     child = os.fork()
@@ -99,6 +170,16 @@ OWN = """
     reach(0, "self ")
     reach(os.getpid(), "own number ")
     reach(child, "child ")
+    os.setpgid(child, child)
+    one, other = socket.socketpair()
+    def group():
+        fcntl.ioctl(one, 0x8902, struct.pack("=i", -child))
+        told["group"] = fcntl.fcntl(one, fcntl.F_GETOWN) == -child
+    attempt("group, by ioctl", group)
+    def owner():
+        fcntl.fcntl(one, 15, struct.pack("=ii", 1, child))
+        told["owner"] = fcntl.fcntl(one, fcntl.F_GETOWN) == child
+    attempt("owner, told", owner)
     seen = threading.Event()
     done = threading.Event()
     def run():
@@ -137,6 +218,24 @@ def test_the_runs_own_processes_are_changed_as_without_the_layers(tmp_path, lack
     assert inside == bare and bare["signals"] and bare["flags"]
     assert not bench.denied()
 
+
+def test_a_number_is_found_with_and_without_the_kernels_help():
+    """Translated by an ioctl since Linux 6.11, before it by a search: the same process, thread, or nobody."""
+    with subprocess.Popen([sys.executable, "-c", THREADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        thread = int(child.stdout.readline())
+        box = SimpleNamespace(desk=SimpleNamespace(family=Family(child.pid)))
+        call = SimpleNamespace(pid=child.pid)
+        for number, found in ((child.pid, child.pid), (thread, thread), (os.getppid(), 0), (1 << 22, 0)):
+            assert _targets._searched(box, call, number) == found
+            if found or number > 1 << 21:
+                assert _targets._inside(box, call, number) == found
+        child.stdin.close()
+
+
+THREADED = """
+import sys, threading
+threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True), sys.stdin.read())).start()
+"""
 
 SHARED = """
     def text(where):
@@ -183,8 +282,13 @@ ORPHAN = (
         kept = ctypes.create_string_buffer(program)
         call(157, 167, 38, 1, 0, 0, 0)
         call(317, 277, 1, 8, struct.pack("=H6xQ", 1, ctypes.addressof(kept)))
+    def forks():
+        for number in (56, 57):  # clone(2), fork(2)
+            if not call(number, 220, signal.SIGCHLD, 0, 0, 0, 0):
+                os._exit(0)
     if len(sys.argv) > 1:
         attempt("listener", listener)
+        attempt("fork", forks)
         print(json.dumps(told))
         sys.exit()
     if os.fork():
@@ -203,29 +307,33 @@ ORPHAN = (
     attempt("open", lambda: open("/etc/hostname"))
     attempt("connect", lambda: socket.socket().connect(("127.0.0.1", 9)))
     attempt("listener", listener)
+    attempt("fork", forks)
     print(json.dumps(told), flush=True)
 """
 )
 
 
+@pytest.mark.attempt("P13")
 @pytest.mark.parametrize("lacking", ALONE)
 def test_who_outlives_the_supervisor_answers_no_calls_of_its_own(tmp_path, lacking):
-    """The kernel would take a listener once the first is gone, and with it the answer that lets every call go on."""
+    """The kernel would take a listener once the first is gone, and with it the answer that lets every call go on. Nor
+    does it multiply.
+    """
     bench = Bench(tmp_path, ORPHAN)
-    assert bench.told(bench.bare("at once")) == {"listener": 0}
+    assert bench.told(bench.bare("at once")) == {"listener": 0, "fork": 0}
     run = bench.start(bench.boxed(without=lacking), lacking, stdout=subprocess.PIPE)
     assert run.stdout.readline() == "ready\n"
     run.kill()
     run.wait()
     with run.stdout:
         told = json.loads(run.stdout.read())
-    assert told == {"open": "ENOSYS", "connect": "ENOSYS", "listener": "EBUSY"}
+    assert told == {"open": "ENOSYS", "connect": "ENOSYS", "listener": "EBUSY", "fork": "ENOSYS"}
 
 
 def test_a_second_listener_is_refused_as_the_kernel_refuses_it(tmp_path):
     """What a nested run asks, to know that it is one."""
     bench = Bench(tmp_path, ORPHAN)
-    assert bench.told(bench.boxed("at once")) == {"listener": "EBUSY"}
+    assert bench.told(bench.boxed("at once")) == {"listener": "EBUSY", "fork": 0}
 
 
 TERMINAL = """

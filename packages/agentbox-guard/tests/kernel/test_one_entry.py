@@ -1,14 +1,20 @@
-"""One act of the network makes one entry, whoever tells of it: a guard and the kernel's layers, or these alone.
+"""One act of the network, or one start, makes one entry, whoever tells of it: a guard and the kernel's layers, or
+these alone.
 
 The entry says how the act ended: allowed as it went on, or refused, also where only the kernel's layers refuse.
 """
 
+import hashlib
+import json
+import os
+import shutil
 import socket
 import sys
 import textwrap
 import threading
 
 import pytest
+from bench import Bench
 from test_confined import Box
 
 from agentbox.guard.kernel.accounts import MOST_ACCOUNTS, Accounts
@@ -163,3 +169,117 @@ def test_accounts_that_nothing_follows_are_dropped():
     assert [event and event.lane for event in lanes] == ["0.9", "0.0", None]
     accounts.forget(7)
     assert accounts.take(7, (101,)) is None
+
+
+BINDS = """
+import json, socket, sys
+told = {}
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    for host, port in (("0.0.0.0", 0), ("127.0.0.1", 0), ("::", 0), ("0.0.0.0", int(sys.argv[1]))):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind) as one:
+            try:
+                one.bind((host, port))
+                told[f"{kind:d} {host} {bool(port)}"] = 0
+            except OSError as error:
+                told[f"{kind:d} {host} {bool(port)}"] = error.errno
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lacking", [(), ("netns",)], ids=["all-layers", "no-namespaces"])
+def test_a_datagram_socket_needs_no_rule_for_any_port_of_a_network_of_the_run(tmp_path, way, lacking):
+    """As clients bind (dgram of Node, DatagramSocket of Java), where a rule speaks of this machine; a server needs one,
+    and all do where the network is the machine's.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    bench = Bench(tmp_path, BINDS, "net: 127.0.0.1:9\n")
+    command = bench.bare(port)
+    assert set(bench.told(command).values()) == {0}
+    inner = [command[0], *command[-2:]] if way == "guarded" else command
+    told = bench.told(bench.boxed(without=lacking, command=inner), lacking)
+    free = {name for name, number in told.items() if number == 0}
+    assert free == (set() if lacking else {"2 0.0.0.0 False", "2 :: False"}), told
+    assert set(told.values()) <= {0, 13}
+    with open(bench.state / "trace.jsonl") as file:
+        kinds = [entry["kind"] for entry in map(json.loads, file) if entry["op"] == "net.bind"]
+    assert sorted(kinds) == ["deny"] * (8 - len(free)) + ["observe"] * len(free)
+
+
+STARTS = """
+import os, subprocess, sys
+def put(text):
+    with open("new", "w") as file:
+        file.write(text)
+    os.chmod("new", 0o755)
+    os.rename("new", "tool")
+put("#!/bin/sh\\n:\\n")
+before = {"plain": None, "replaced": lambda: put("#!/bin/sh\\necho other\\n")}[sys.argv[1]]
+sys.stdout.buffer.write(subprocess.check_output(["./tool", os.environ["TMPDIR"] + "/x"], preexec_fn=before))
+"""
+
+
+def started(box, *options, policy="exec: ./tool", way="plain"):
+    done = box.run(f"write: .\nread: ../program.py\n{policy}\n", *command(box, "guarded", STARTS), way, options=options)
+    assert done.status == 0, done.err
+    entries = [one for one in done.of("proc.exec") + done.of("proc.exec", "deny") if one["args"]["argv"][0] == "./tool"]
+    return done, entries
+
+
+def test_a_start_that_a_guard_has_asked_for_makes_one_entry(box):
+    """Its arguments name private folders alike for both."""
+    (entry,) = started(box)[1]
+    assert (entry["src"], entry["args"]["argv"]) == ("guard", ["./tool", "$TMPDIR/x"])
+
+
+def test_a_start_that_is_let_pass_for_observing_makes_one_entry(box):
+    (entry,) = started(box, "--observe", policy="")[1]
+    assert (entry["kind"], entry["src"]) == ("deny", "guard")
+
+
+def test_what_is_started_is_recorded_though_its_guard_has_asked_for_another(box):
+    """The file is replaced between the question and the start."""
+    done, (asked, started_) = started(box, way="replaced")
+    assert done.out == "other\n"
+    assert (asked["src"], started_["src"]) == ("guard", "kernel")
+    assert started_["args"]["sha256"] == hashlib.sha256((box.ws / "tool").read_bytes()).hexdigest()
+    assert asked["args"]["sha256"] != started_["args"]["sha256"]
+
+
+PROTECTED = """
+import os
+def attempt(act, *words):
+    try:
+        act(*words)
+    except OSError as error:
+        print(error.errno, end=" ")
+def write(name):
+    with open(name, "w") as file:
+        file.write("x")
+write("free")
+write("moved")
+attempt(write, ".bashrc")
+attempt(os.mkdir, ".vscode")
+attempt(write, ".vscode/tasks.json")
+attempt(os.rename, "moved", ".envrc")
+attempt(os.symlink, "free", ".profile")
+attempt(os.link, "free", ".zshrc")
+"""
+
+
+def test_what_is_built_in_is_refused_with_one_entry(box):
+    """A guard leaves it to the kernel's layers, and only tells of it."""
+    argv = command(box, "guarded", PROTECTED)
+    assert box.bare(*argv).stdout == ""
+    for name in os.listdir(box.ws):
+        shutil.rmtree(box.ws / name) if name == ".vscode" else os.unlink(box.ws / name)
+    done = box.run("write: .\nread: ../program.py\n", *argv)
+    assert done.out.split() == ["13"] * 5, done.err
+    acts = [(one["kind"], one["op"]) for one in done.trace if one["op"].startswith("fs.") and one["kind"] != "meta"]
+    denied = [one for one in done.trace if one["kind"] == "deny"]
+    free, made = [("observe", "fs.write")] * 2, ("observe", "fs.mkdir")
+    written = [*free, ("deny", "fs.write"), made, ("deny", "fs.write")]
+    assert acts == [*written, ("deny", "fs.rename"), ("deny", "fs.symlink"), ("deny", "fs.link")]
+    assert {one["src"] for one in denied} == {"guard"}

@@ -82,6 +82,35 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+FULL = """
+#include <sys/resource.h>
+int main(void) {
+    struct rlimit few = { 40, 40 };
+    setrlimit(RLIMIT_NOFILE, &few);
+    while (dup(1) >= 0) ;
+    say("empty", open("ws/keep", O_WRONLY | O_TRUNC)); say("make", open("ws/new", O_WRONLY | O_CREAT, 0600));
+    close(30);
+    say("with room", open("ws/new", O_WRONLY | O_CREAT, 0600));
+    return 0;
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.skipif(os.stat("/proc/self/fd").st_size == 0, reason="Linux before 6.2: no count of descriptors")
+@pytest.mark.parametrize("boxed", [False, True])
+def test_an_open_without_room_for_its_descriptor_changes_nothing(tmp_path: Path, boxed: bool) -> None:
+    """As the kernel does it: EMFILE comes before the file is emptied or made."""
+    before = box(tmp_path) if boxed else []
+    (tmp_path / "ws").mkdir(exist_ok=True)
+    (tmp_path / "ws/keep").write_text("kept")
+    command = [*before, built(tmp_path, FULL)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    full = os.strerror(24)  # EMFILE, <asm-generic/errno-base.h>
+    assert done.stdout == f"empty {full}\nmake {full}\nwith room ok\n", done.stderr
+    assert (tmp_path / "ws/keep").read_text() == "kept"
+
+
 TWO_TABLES = """
 static const char *secret;
 static void *other(void *way) {
@@ -107,6 +136,7 @@ int main(int n, char **word) {
 """
 
 
+@pytest.mark.attempt("F5", "F9")
 @needs_gcc
 @pytest.mark.parametrize("way", ["unshare", "close_range"])
 def test_a_reference_in_another_table_of_descriptors_opens_nothing(tmp_path: Path, secret: Path, way: str) -> None:
@@ -274,6 +304,34 @@ def test_own_entries_of_proc_are_found_however_they_are_spelled(tmp_path: Path) 
     assert out == control, errors
 
 
+SIGHT = """
+import os, sys
+number = sys.argv[1]
+for folder in ("/proc", "/proc/", "/usr", "/", "/lib"):
+    for _ in range(3):
+        fd = os.open(folder, os.O_RDONLY)
+        if folder.startswith("/proc"):
+            print(number in os.listdir(fd))
+        else:
+            try:
+                os.stat(f"../../proc/{number}", dir_fd=fd)
+                print(True)
+            except OSError:
+                print(False)
+        os.close(fd)
+"""
+
+
+@pytest.mark.attempt("F9", "F12")
+def test_a_folder_that_is_opened_again_shows_no_process_of_the_machine(tmp_path: Path) -> None:
+    """Neither /proc itself, where a rule opens it, nor any other folder as a way to it."""
+    program = [sys.executable, "-I", "-c", SIGHT, str(os.getpid())]
+    control, _ = output(program, tmp_path)
+    assert set(control.split()) == {"True"}
+    out, errors = output([*box(tmp_path, "exec: *\nread: /\n"), *program], tmp_path)
+    assert out.split() == ["False"] * 15, (out, errors)
+
+
 PIPES = """
 int main() {
     mkfifo("ws/pipe", 0600);
@@ -292,6 +350,41 @@ int main() {
 
 
 @needs_gcc
+@needs_gcc
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root's supervisor has capabilities")
+@pytest.mark.attempt("P6")
+def test_the_supervisors_capabilities_open_nothing_of_the_kernels(tmp_path: Path) -> None:
+    """Its log and its addresses ask for one at their opening, whatever mode they have and whatever a rule says of their
+    names; the first opening and the second are alike, and so is what the SDK is asked for.
+    """
+    program = built(
+        tmp_path,
+        """
+int main() {
+    for (int round = 0; round < 2; round++) {
+        say("log", open("/proc/kmsg", O_RDONLY | O_NONBLOCK));
+        char text[9] = "", zeros[9] = "00000000";
+        int fd = open("/proc/kallsyms", O_RDONLY);
+        say("names", fd);
+        read(fd, text, 8);
+        printf("addresses %s\\n", strcmp(text, zeros) ? "told" : "hidden");
+        say("own", open("/proc/self/maps", O_RDONLY)); say("null", open("/dev/null", O_RDWR));
+    }
+}
+""",
+    )
+    bare = subprocess.run([program], capture_output=True, text=True, timeout=30).stdout
+    if "log ok" not in bare or "addresses told" not in bare:
+        pytest.skip("the machine keeps them from root as well")
+    argv = [*box(tmp_path, "exec: *\nread: /proc\n"), program]
+    inside = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    expected = bare.replace("log ok", "log Operation not permitted").replace("told", "hidden")
+    assert inside.stdout == expected, inside.stderr
+    code = "from agentbox import client; print(client.read_text('/proc/kallsyms')[:8])"
+    told = subprocess.run([*argv[:-1], sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=60)
+    assert told.stdout == b"00000000\n", told.stderr
+
+
 def test_opens_of_pipes_end_without_a_word(tmp_path: Path) -> None:
     """Whether the other end comes or the asker is killed while it waits."""
     program = built(tmp_path, PIPES)

@@ -11,12 +11,12 @@ import pytest
 
 import agentbox.guard
 from agentbox.guard.hashes import Hashes
-from agentbox.guard.kernel.injected import HARMLESS, Injected
+from agentbox.guard.kernel.injected import ASKED, HARMLESS, QUIET, Injected
 from agentbox.guard.kernel.proof import CONTENT, Content, Proof
 from agentbox.policy import parse
 
 OWN = "--require /agentbox/shim.cjs"
-ENVIRON = {"PYTHONPATH": "/guard", "NODE_OPTIONS": OWN, "LD_BIND_NOW": "given", "AGENTBOX_CHANNEL": "/channel"}
+ENVIRON = {"PYTHONPATH": "/guard", "NODE_OPTIONS": OWN, "LD_AUDIT": "given", "AGENTBOX_CHANNEL": "/channel"}
 RULES = "exec: /x/free\nexec: /x/told now\nexec: /x/both now\nexec: /x/both\n"
 BASH, ENV = "/usr/bin/bash", "/usr/bin/env"
 
@@ -26,7 +26,7 @@ BASH, ENV = "/usr/bin/bash", "/usr/bin/env"
     [
         ("FOO=LD_PRELOAD=1", True, True, True, True),
         ("LD_PRELOAD", True, True, True, True),
-        ("LD_BIND_NOW=given", True, True, True, True),
+        ("LD_AUDIT=given", True, True, True, True),
         ("PYTHONPATH=/guard", True, True, True, True),
         ("PYTHONUNBUFFERED=1", True, True, True, True),
         ("AGENTBOX_PYTHONPATH=/x", True, True, True, True),
@@ -35,12 +35,19 @@ BASH, ENV = "/usr/bin/bash", "/usr/bin/env"
         ("NODE_CHANNEL_FD=3", True, True, True, True),
         ("MAKEFLAGS=", True, True, True, True),
         ("MAKEFLAGS=ks -j4 --jobserver-auth=fifo:/tmp/x --no-print-directory", True, True, True, True),
+        ("LD_TRACE_LOADED_OBJECTS=1", True, True, True, True),
+        ("LD_DEBUG_OUTPUT=/x", False, False, False, False),
         ("LD_PRELOAD=/x", False, False, False, False),
         ("GCONV_PATH=/x", False, False, False, False),
         ("PYTHONPATH=/x", True, False, True, False),
         ("BASH_ENV=/x", True, False, False, False),
         ("BASH_FUNC_x%%=() { id; }", True, False, False, False),
         ("GIT_EDITOR=id", True, False, True, False),
+        ("GIT_EDITOR=true", True, True, True, True),
+        ("GIT_PAGER=cat", True, True, True, True),
+        ("PAGER=cat", True, True, True, True),
+        ("GIT_PAGER=cat ", True, False, True, False),
+        ("GIT_SSH=cat", True, False, True, False),
         (f"NODE_OPTIONS={OWN} --require /x", True, False, True, False),
         ("NODE_OPTIONS=--import=data:x", True, False, True, False),
         ("NODE_CHANNEL_FD=x", True, False, True, False),
@@ -68,14 +75,14 @@ def test_variables(entry, free, told, bash, env):
 
 
 def test_the_guard_and_the_kernel_let_the_same_names_pass():
-    """Sealed code cannot be imported, so the list stands twice."""
+    """Sealed code cannot be imported, so the lists stand twice."""
     text = (Path(agentbox.guard.__file__).parent / "python/events/process.py").read_text()
-    (value,) = [
-        node.value for node in ast.parse(text).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "HARMLESS"
-    ]  # fmt: skip
-    names = {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
-    assert names == HARMLESS
+    for name, words in (("HARMLESS", HARMLESS), ("ASKED", ASKED), ("QUIET", QUIET)):
+        (value,) = [
+            node.value for node in ast.parse(text).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+        ]  # fmt: skip
+        assert {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)} == words
 
 
 @pytest.fixture

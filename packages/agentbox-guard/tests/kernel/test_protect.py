@@ -27,7 +27,9 @@ PROTECTED = (
     "x/.claude/commands/y.md", ".mcp.json", "deep/er/.MCP.json", ".cursor/mcp.json", ".husky/pre-push",
     ".devcontainer/devcontainer.json", ".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/fish/config.fish",
     ".v\u017fcode/tasks.json", ".g\u200cit/hooks/x", ".vimrc", ".tmux.conf",
-    "agentbox.policy", "sub/Agentbox.Policy", ".devcontainer.json", "x.code-workspace", "p/X.Code-Workspace", ".hg/hgrc",
+    "agentbox.policy", "sub/Agentbox.Policy", ".devcontainer.json", "x.code-workspace", "p/X.Code-Workspace", ".hg/hgrc", ".hgrc",
+    "h/.p10k.zsh", ".elvish/rc.elv", ".config/xonsh/rc.xsh", ".config/hg/hgrc", ".direnvrc", ".julia/config/startup.jl",
+    ".hg/sharedpath", "_darcs/prefs/defaults", ".pijul/config", ".octaverc", ".iex.exs", ".byebugrc",
     ".jj/repo/config.toml", ".nvim.lua", ".exrc", ".helix/languages.toml", ".vim/plugin/x.vim", ".config/nvim/init.lua",
     ".config/kitty/kitty.conf", ".emacs.d/init.el", ".emacs", ".dir-locals.el", ".bash_completion", ".zshrc.zwc", ".gnupg/x",
     ".aws/config", ".aws/credentials", ".kube/config", ".docker/config.json", ".docker/cli-plugins/docker-x", ".forward",
@@ -53,6 +55,7 @@ def guard(tmp_path: Path) -> Protection:
     return Protection(parse("write: .\n", cwd=str(tmp_path)))
 
 
+@pytest.mark.attempt("F7")
 @pytest.mark.parametrize("name", PROTECTED)
 def test_what_makes_others_run_code_is_protected(guard: Protection, tmp_path: Path, name: str) -> None:
     """Existing or not, at any depth, in any letter case; nothing is made by asking."""
@@ -229,6 +232,7 @@ def test_folders_that_merely_have_such_names_are_free(guard: Protection, tmp_pat
     assert guard.reason(f"{tmp_path}/src/objects") != ""
 
 
+@pytest.mark.attempt("F3", "F7")
 def test_renaming_and_linking_do_not_get_around_it(guard: Protection, tmp_path: Path) -> None:
     """A file or a folder under a new name, a second name for a protected file, a link where git looks."""
     (tmp_path / "x").touch()

@@ -20,15 +20,30 @@ def test_a_peers_number_is_who_it_was_when_the_connection_was_made():
     family = SimpleNamespace(has=lambda pid: pid in (500, 600))
     askers = SimpleNamespace(ids=lambda pid: SimpleNamespace(inner=pid - 490))
     box = SimpleNamespace(peers={500: 3}, acting=set(), desk=SimpleNamespace(family=family), askers=askers, pidns=True)
-    assert peers._inner(box, 500, False) == peers._inner(box, 500, None) == 3
-    assert peers._inner(box, 500, True) == 10
+
+    def inner(pid, lives):
+        return peers._inner(box, pid, lambda: lives)
+
+    assert inner(500, False) == inner(500, None) == 3
+    assert inner(500, True) == 10
     box.acting.add(500)  # the child itself is still there
-    assert peers._inner(box, 500, True) == 3
-    assert peers._inner(box, 600, True) == peers._inner(box, 600, None) == 110
-    assert peers._inner(box, 600, False) == 0  # it has ended, and another one has its number
-    assert peers._inner(box, 700, True) == 0
+    assert inner(500, True) == 3
+    assert inner(600, True) == inner(600, None) == 110
+    assert inner(600, False) == 0  # it has ended, and another one has its number
+    assert inner(700, True) == 0
     box.pidns = False
-    assert peers._inner(box, 700, True) == 700
+    assert inner(700, True) == 700
+
+
+def test_a_child_that_ends_while_it_is_asked_for_is_no_other_process():
+    """It was still there when its connection was looked at, and another has its number a moment later."""
+    box = SimpleNamespace(peers={500: 3}, acting={500}, pidns=True)
+
+    def ended():
+        box.acting.discard(500)
+        return True
+
+    assert peers._inner(box, 500, ended) == 3
 
 
 def test_children_in_whose_name_nobody_asks_any_more_are_forgotten(monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from bench import Bench
 from test_confined import Box
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -170,3 +171,113 @@ def test_a_program_ends_when_its_reader_does(box):
     assert box.bare(*argv).stdout == "-13\n"
     done = box.run("write: .\nread: ../program.py\nexec: ./yes\n", *argv)
     assert done.out == "-13\n", done.err
+
+
+LONG = r"""
+    import ctypes, errno, json, socket, struct
+    libc = ctypes.CDLL(None, use_errno=True)
+    body = bytes(range(256)) * 4096 + b"!"
+    def sent(one, *address):
+        one.setblocking(False)
+        try:
+            return one.sendmsg([body[:1000], body[1000:]], [], 0, *address)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+    told = {}
+    for name, kind in (("datagram", socket.SOCK_DGRAM), ("packets", socket.SOCK_SEQPACKET)):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        told[name] = sent(ours)
+    there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    there.bind(("127.0.0.1", 0))
+    told["udp"] = sent(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), there.getsockname())
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    text = ctypes.create_string_buffer(body, len(body))
+    part = (ctypes.c_ulong * 2)(ctypes.addressof(text), len(body))
+    heads = ctypes.create_string_buffer(struct.pack("=QI4xQQQQi4xI4x", 0, 0, ctypes.addressof(part), 1, 0, 0, 0, 0))
+    told["messages"] = libc.sendmmsg(ours.fileno(), heads, 1, 0)
+    ours.close()
+    told["all told"] = struct.unpack_from("=I", heads, 56)[0] == len(b"".join(iter(lambda: theirs.recv(65536), b"")))
+    print(json.dumps(told))
+    """
+
+
+def test_a_message_that_is_too_long_is_not_sent_in_part_and_what_is_sent_of_several_is_told(box):
+    """One that is whole or nothing fails; a stream takes what fits, and the caller learns how much."""
+    bare, boxed = both(box, LONG)
+    assert bare == {"datagram": "EMSGSIZE", "packets": "EMSGSIZE", "udp": "EMSGSIZE", "messages": 1, "all told": True}
+    assert boxed == bare
+
+
+CROWD = r"""
+    import json, os, socket, sys, threading, time
+    def sends():
+        ours, theirs = socket.socketpair()
+        kept.append(theirs)
+        while True:
+            begun.append(1)
+            ours.sendmsg([body])
+    kept, begun, body = [], [], bytes(1 << 20)
+    threading.stack_size(65536)
+    for _ in range(200):
+        threading.Thread(target=sends, daemon=True).start()
+    while len(begun) < 400:  # each has filled its socket once, and waits
+        time.sleep(0.1)
+    time.sleep(1)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    print(json.dumps([ours.sendmsg([b"still"]), theirs.recv(9).decode()]), flush=True)
+    input()
+    os._exit(0)
+    """
+
+
+def test_what_waits_to_be_sent_is_held_up_to_a_limit(tmp_path):
+    """Two hundred senders of a mebibyte each cost the supervisor less than half of that; messages go on."""
+    bench = Bench(tmp_path, CROWD)
+    with bench.start(bench.boxed(), stdin=-1, stdout=-1, stderr=-1) as running:
+        told = json.loads(running.stdout.readline())
+        with open(f"/proc/{running.pid}/status") as status:
+            held = int(status.read().partition("VmRSS:")[2].split()[0])
+        running.communicate("\n", timeout=30)
+    assert told == [5, "still"] and held < 130_000
+
+
+LINGERING = r"""
+    import json, os, socket, struct, time
+    def unsent(seconds):
+        # what the other end never reads cannot be sent
+        server = socket.create_server(("127.0.0.1", 0))
+        one = socket.create_connection(server.getsockname())
+        other = server.accept()[0]
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, seconds))
+        one.setblocking(False)
+        try:
+            while one.send(bytes(65536)):
+                pass
+        except BlockingIOError:
+            one.setblocking(True)
+        return one, other
+    one, waiting = unsent(3)
+    said = one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+    began = time.monotonic()
+    one.close()
+    waited = time.monotonic() - began > 2.5
+    one, other = unsent(0)
+    one.close()
+    try:
+        while other.recv(1 << 20):
+            pass
+        reset = False
+    except ConnectionResetError:
+        reset = True
+    print(json.dumps({"said": struct.unpack("ii", said), "waited": waited, "reset": reset}))
+"""
+
+
+def test_no_close_waits_for_what_is_not_sent_yet(box):
+    """The supervisor may be the last to close a socket, with a duplicate, and would answer nobody for as long as the
+    program likes. A connection that is to be reset is.
+    """
+    bare, inside = both(box, LINGERING)
+    assert bare == {"said": [1, 3], "waited": True, "reset": True}
+    assert inside == {"said": [0, 0], "waited": False, "reset": True}

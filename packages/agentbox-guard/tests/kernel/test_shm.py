@@ -144,6 +144,7 @@ HOST = """
 ATTEMPTS = ("listed", "there", "read", "write", "time", "of standard input", "length of standard input")
 
 
+@pytest.mark.attempt("F12")
 @pytest.mark.parametrize("rules", ["", "read: /\nwrite: /dev\n"], ids=["no rule", "rules for folders around it"])
 @pytest.mark.parametrize("flags", [(), ("-I", "-S")], ids=["guarded", "isolated"])
 def test_the_hosts_is_neither_seen_nor_changed(scene, flags, rules):

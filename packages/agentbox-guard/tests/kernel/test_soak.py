@@ -19,6 +19,7 @@ MISSING = netns.NETNS.probe() or landlock.LANDLOCK.probe() or seccomp.SECCOMP.pr
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"kernel layers: {MISSING}")
 
 
+@pytest.mark.attempt("P4")
 @pytest.mark.parametrize(
     ("guarded", "opens", "execs", "connects"), [(False, 20_000, 500, 200), (True, 4_000, 100, 100)]
 )
@@ -107,6 +108,7 @@ os.write(1, b"%d told, %d refused" % (len(said), said.count(b".")))
 """
 
 
+@pytest.mark.attempt("P10")
 def test_two_hundred_processes_that_fork_each_other_are_refused_and_ended(box):
     """They leave their session, ignore SIGTERM and outlive the agent: each is refused the secret, and none is left."""
     done = box.run(box.command(BOMB))
@@ -147,6 +149,7 @@ print(name(os.open, "mine", os.O_RDONLY), name(os.open, "../secret", os.O_RDONLY
 """
 
 
+@pytest.mark.attempt("P4", "P10")
 def test_an_agent_without_descriptors_fails_as_it_would_and_gains_nothing(box):
     """Out of descriptors, opens fail with EMFILE and the secret stays refused; with some again, all is as before."""
     done = box.run(box.command(EXHAUSTED))
@@ -186,6 +189,7 @@ def said_within(stream, seconds):
     return None
 
 
+@pytest.mark.attempt("P4")
 def test_a_stopped_supervisor_lets_nothing_through(box):
     """While it is stopped the agent waits, and goes on afterwards; killed while stopped, it takes the run along."""
     with box.start(box.command(STOPPED)) as run:
@@ -199,15 +203,15 @@ def test_a_stopped_supervisor_lets_nothing_through(box):
         assert said_within(run.stdout, 0.2) is not None
         os.kill(run.pid, signal.SIGKILL)
         assert run.stdout.read().strip(b".") == b""
-        end = time.monotonic() + 5
+        end = time.monotonic() + 20
         while box.left() and time.monotonic() < end:
             time.sleep(0.02)
         assert box.left() == []
 
 
 def test_the_same_program_reads_the_secret_and_does_not_wait_without_the_sandbox(box):
-    """What the test above refuses works without, and never stops."""
+    """What the test above refuses works without, and goes on and on."""
     box.command(STOPPED)
     with box.start(box.bare()) as run:
         assert run.stdout.read(11) == b"the secret\n"
-        assert said_within(run.stdout, 0.3) is None
+        assert len(run.stdout.read(100_000)) == 100_000

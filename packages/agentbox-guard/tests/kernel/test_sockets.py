@@ -11,8 +11,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
+from bench import Bench
 from scenes import scenes, source_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -191,6 +193,7 @@ class Scene:
 scene = scenes(Scene)
 
 
+@pytest.mark.attempt("N8")
 def test_netlink_is_asked_but_changes_nothing(scene):
     """A program may list the interfaces of its empty network; the supervisor's power does not reach its messages."""
     asked = {f"{name}, asking": 16 for name in ("sendto", "sendmsg", "sendmsg to")}
@@ -202,6 +205,7 @@ def test_netlink_is_asked_but_changes_nothing(scene):
     assert found == {**asked, **dict.fromkeys(("sendto", "sendmsg", "sendmsg to"), errno.EPERM), "interfaces": ["lo"]}
 
 
+@pytest.mark.attempt("N9")
 def test_local_datagrams_of_each_kind_are_decided(scene):
     """SOCK_RAW is another name for SOCK_DGRAM of local sockets (unix(7)): each send to a path is decided."""
     path = f"{scene.folder}/d.sock"
@@ -313,3 +317,47 @@ def test_who_connected_is_told_to_whoever_asks_at_once(tmp_path):
     done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert bare.stdout == "{(True, True)}\n", bare.stderr
     assert done.stdout == bare.stdout, done.stderr
+
+
+PASSED = """
+import array, ctypes, json, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+with socket.socket(socket.AF_UNIX) as service:
+    service.connect("s")
+    (_, _, body), = service.recvmsg(1, socket.CMSG_SPACE(8))[1]
+raw, device = array.array("i", body)
+here = struct.pack("=HH4B8x", socket.AF_INET, 0, 127, 0, 0, 1)
+link = struct.pack("=HHiHBB8x", socket.AF_PACKET, 0x0008, 1, 0, 0, 6)
+told = []
+for act, *words in (
+    (libc.bind, raw, here, 16), (libc.connect, raw, here, 16), (libc.sendto, raw, bytes(28), 28, 0, here, 16),
+    (libc.bind, device, link, 20), (libc.sendto, device, bytes(28), 28, 0, link, 20),
+):
+    told.append(0 if act(*words) >= 0 else ctypes.get_errno())
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes such sockets")
+def test_a_raw_socket_that_is_passed_on_from_outside_sends_to_nobody(tmp_path):
+    """One of IP and one of a device: what a rule allows is to connect to who passes them."""
+    bench = Bench(tmp_path, PASSED, "net: unix:./s\nnet: 127.0.0.1\n")
+    with (
+        socket.socket(socket.AF_UNIX) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, 253) as raw,
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as device,
+    ):
+        server.bind(str(bench.ws / "s"))
+        server.listen()
+
+        def serve():
+            with server.accept()[0] as connection:
+                socket.send_fds(connection, [b"x"], [raw.fileno(), device.fileno()])
+
+        told = []
+        for command in (bench.bare(), bench.boxed()):
+            thread = threading.Thread(target=serve)
+            thread.start()
+            told.append(bench.told(command))
+            thread.join()
+    assert told == [[0] * 5, [errno.EOPNOTSUPP] * 5]

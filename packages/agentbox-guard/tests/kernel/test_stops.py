@@ -2,7 +2,6 @@
 
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from bench import MACHINES, Bench, lack
+from bench import MACHINES, Bench, lack, said_over
 
 from agentbox.guard.kernel.process import stat_fields
 
@@ -48,17 +47,7 @@ def as_job(bench, command, lacking):
             _, status = os.waitpid(job, 0)
         os.write(1, f"job {stopped} {os.waitstatus_to_exitcode(status)} over".encode())
         os._exit(0)
-    said, deadline = b"", time.monotonic() + 30
-    while b"over" not in said and time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                said += os.read(terminal, 4096)
-            except OSError:  # EIO: nobody has it open any more
-                break
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(terminal)
-    return said.decode("utf-8", "replace")
+    return said_over(pid, terminal)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP], ids=["SIGSTOP", "SIGTSTP"])
@@ -79,9 +68,12 @@ def test_a_program_in_a_group_of_its_own_goes_on_too(tmp_path, lacking):
     assert "job True 0 over" in said and "resumed" in said, said
 
 
+@pytest.mark.parametrize("whom", ["program", "command"])
 @pytest.mark.parametrize("lacking", MACHINES[:2])
-def test_nobody_stops_where_nobody_could_go_on(tmp_path, lacking):
-    """Without a shell the supervisor serves on, and who continues the program alone finds it alive."""
+def test_nobody_stops_where_nobody_could_go_on(tmp_path, lacking, whom):
+    """Without a shell the supervisor serves on, and who continues the program alone finds it alive; timeout(1) and the
+    like know the command only, and so continue the program by it.
+    """
     bench = Bench(tmp_path, STOP)
     command = bench.boxed(int(signal.SIGSTOP), without=lacking)
     run = bench.start(command, lacking, stdout=subprocess.PIPE, start_new_session=True)
@@ -90,7 +82,7 @@ def test_nobody_stops_where_nobody_could_go_on(tmp_path, lacking):
         assert word == "up"
         agent = wait_for_stop(run.pid)
         assert stat_fields(run.pid)[0] != "T"
-        os.kill(agent, signal.SIGCONT)
+        os.kill(agent if whom == "program" else run.pid, signal.SIGCONT)
         assert run.communicate(timeout=20)[0] == "resumed\n"
         assert run.returncode == 0
     finally:

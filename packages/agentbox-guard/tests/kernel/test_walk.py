@@ -95,6 +95,7 @@ def test_the_place_of_what_is_not_there_is_where_links_lead(tree, tmp_path):
     assert failure(lambda: tree.place(ME(), root + b"/none/new")) == errno.ENOENT
 
 
+@pytest.mark.attempt("P2")
 def test_proc_self_is_the_askers(tree, tmp_path):
     """Also behind links and in the middle of a path; its root and folder lead out of /proc again."""
     pid = ME()

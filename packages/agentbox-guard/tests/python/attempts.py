@@ -5,15 +5,20 @@ An attempt returns when it got what it wanted and raises when it was refused. Ev
 
 from __future__ import annotations
 
+import _imp
+import contextlib
+import gc
 import io
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import traceback
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 SCENE = os.environ.get("SCENE", ".")
@@ -198,6 +203,108 @@ def read_traceback_frames() -> str:
     raise PermissionError("still refused")
 
 
+def read_by_vault(namespaces: list[Any]) -> str:
+    """Open the secret from a frame whose namespace is one that the guard takes for its own."""
+    for namespace in namespaces:
+        code = compile("def look(path):\n    import builtins\n    return builtins.open(path).read()", "look", "exec")
+        exec(code, namespace)
+        try:
+            return read_secret(lambda namespace=namespace: namespace["look"](SECRET))
+        except OSError:
+            continue
+    raise PermissionError("no namespace opens it")
+
+
+def vaults_of(frame: Any) -> list[Any]:
+    """What the guard's frames, from `frame` outwards, show of the namespace that its own reads have."""
+    found = []
+    while frame is not None:
+        if frame.f_code.co_name in ("digest", "hasher"):
+            found.append(frame.f_globals)
+        if frame.f_locals.get("vault"):
+            found.append(frame.f_locals["vault"])
+        frame = frame.f_back
+    return found
+
+
+def read_hooks_frame() -> str:
+    """What the hook calls is called outside of it, where tracing shows its frames."""
+    try:
+        return read_secret(lambda: open(SECRET).read())
+    except OSError as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        shown = trace.tb_frame.f_locals if trace is not None else {}
+    found: list[Any] = []
+    sys.settrace(lambda frame, event, arg: found.extend(vaults_of(frame)))
+    try:
+        shown["dispatch"]("open", ("data/notes.txt", "r", 0))
+    finally:
+        sys.settrace(None)
+    return read_by_vault(found)
+
+
+def read_own_audit_hook() -> str:
+    """A hook of its own is called for what the guard's hook opens and sends, from the frames of that one."""
+    found: list[Any] = []
+    look = sys._getframe
+
+    def hook(event: str, args: Any) -> None:
+        if event == "open":
+            found.extend(vaults_of(look(1)))
+
+    sys.addaudithook(hook)
+    open("data/notes.txt").close()
+    try:
+        return read_secret(lambda: open(SECRET).read())
+    except OSError:
+        return read_by_vault(found)
+
+
+def read_within_collection() -> str:
+    """A callback of the collector runs within the hook."""
+    found: list[Any] = []
+    look = sys._getframe
+    gc.callbacks.append(lambda phase, info: found.extend(vaults_of(look(1))))
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(300):
+            open("data/notes.txt").close()
+    finally:
+        gc.callbacks.clear()
+        gc.set_threshold(700, 10, 10)
+    try:
+        return read_secret(lambda: open(SECRET).read())
+    except OSError:
+        return read_by_vault(found[:1])
+
+
+class LyingBytes(bytes):
+    """Says another content by its buffer (PEP 688, Python 3.12) than C code finds in it, from the `after`th time on."""
+
+    after, says = 0, b"data/notes.txt"
+
+    def __buffer__(self, flags: int) -> memoryview:
+        self.after -= 1
+        return memoryview(self.says if self.after < 0 else bytes.__getitem__(self, slice(None)))
+
+
+def read_bytes_subclass() -> str:
+    return read_secret(lambda: open(LyingBytes(os.fsencode(SECRET))).read())
+
+
+def read_below_deep_folder() -> str:
+    """Where the working directory is deeper than a path may be long, no call by an absolute path sees a link."""
+    workspace = os.getcwd()
+    os.chdir("out")
+    for _ in range(20):
+        os.mkdir("d" * 240)
+        os.chdir("d" * 240)
+    os.symlink(workspace + "/out", "up")
+    return read_secret(lambda: open("up/../../private/secret.txt").read())
+
+
 def read_facade_defaults() -> str:
     os.open.__kwdefaults__["real"]
     return "got the original"
@@ -358,6 +465,51 @@ def write_mkfifo() -> str:
     return "made it"
 
 
+class Index:
+    """A number for C code, and none for Python code that asks for an int."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+def write_mkfifo_elsewhere() -> str:
+    """A descriptor of a folder that is no int: its name was judged where the process was."""
+    folder = os.open("data", os.O_RDONLY)
+    os.chdir("out")
+    try:
+        os.mkfifo("made-fifo", dir_fd=Index(folder))  # type: ignore[arg-type]
+    finally:
+        os.chdir("..")
+    assert os.path.exists("data/made-fifo")
+    return "made it"
+
+
+def write_profile(module: Any) -> str:
+    """What a profiler is told, which the interpreter writes by itself; before Python 3.12 plain code makes the file."""
+    made = f"/tmp/perf-{os.getpid()}.map"
+    if sys.version_info < (3, 12):
+        open(made, "w").close()
+    else:
+        module.activate_stack_trampoline("perf")
+        eval(compile("0", "profiled", "eval"))
+        module.deactivate_stack_trampoline()
+    assert os.path.exists(made)
+    with contextlib.suppress(OSError):  # a sandbox that let it be made may not let it be removed
+        os.remove(made)
+    return "made it"
+
+
+def write_perf_map() -> str:
+    return write_profile(sys)
+
+
+def write_perf_map_by_second_sys() -> str:
+    return write_profile(_imp.create_builtin(ModuleSpec("sys", None)))
+
+
 def write_mknod() -> str:
     os.mknod(SPOT + "node")
     return "made it"
@@ -510,6 +662,50 @@ def exec_spawn_open_action() -> str:
     return "the child made it"
 
 
+class Unequal(int):
+    """A number that says it is no other's equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def exec_spawn_lying_action() -> str:
+    actions = [(Unequal(os.POSIX_SPAWN_OPEN), 1, SPOT + "lying", os.O_CREAT | os.O_WRONLY, 0o600)]
+    environ = {**os.environ, "PATH": "/usr/bin"}
+    os.waitpid(os.posix_spawn("/usr/bin/echo", ["echo", "x"], environ, file_actions=actions), 0)
+    assert os.path.exists(SPOT + "lying")
+    return "the child made it"
+
+
+class LyingText(str):
+    """Says another program, by any method, than the one in it."""
+
+    def encode(self, *a: Any, **k: Any) -> bytes:
+        return b"/usr/bin/touch"
+
+
+def exec_performed_by_event() -> str:
+    """The guard's own event, raised by the agent, with a program that is one for the judge and another for the act."""
+    import _posixsubprocess
+
+    reader, writer = os.pipe()
+    rest = (-1, -1, -1, -1, -1, -1, reader, writer, True, False, -1, None, None, None, -1, None)
+    rest += (True,) if sys.version_info < (3, 14) else ()
+    words, box = ("echo", SPOT + "event"), []
+    values = (LyingText("/usr/bin/echo"), words, dict(os.environ), None, True, (writer,), rest)
+    sys.audit("agentbox.perform", "fork_exec", values, box)
+    if box:
+        assert box[0][0], box[0][1]
+        pid = box[0][1]
+    else:
+        pid = _posixsubprocess.fork_exec(words, [b"/usr/bin/touch"], True, (writer,), None, None, *rest)
+    os.waitpid(pid, 0)
+    assert os.path.exists(SPOT + "event")
+    return "ran it"
+
+
 def net_connect() -> str:
     socket.create_connection(("127.0.0.1", PORT)).close()
     return "connected"
@@ -552,6 +748,15 @@ def net_unix() -> str:
     return "connected"
 
 
+def net_unix_lying_address() -> str:
+    """Bytes whose buffer is one address for the system call, and then another for the guard."""
+    address = LyingBytes(os.fsencode(SCENE + "/private/u.sock"))
+    address.after, address.says = 1, os.fsencode(os.environ.get("TMPDIR", "/tmp")) + b"/u.sock"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(address)
+    return "connected"
+
+
 def net_abstract() -> str:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\0" + SCENE)
@@ -579,6 +784,33 @@ def net_gethostbyname() -> str:
     return socket.gethostbyname("localhost")
 
 
+def net_resolve_what_looks_like_a_number() -> str:
+    """Names that C code asks the network about, though they have a colon or digits only."""
+    asked = []
+    for name in ("a:b.invalid", "1.2.3.4.5", "a:b%lo.invalid"):
+        for ask in (lambda name: socket.getaddrinfo(name, 80), lambda name: socket.socket().connect((name, 9))):
+            try:
+                ask(name)
+            except socket.gaierror:
+                asked.append(name)
+            except PermissionError:
+                pass
+    assert asked, "nothing was asked"
+    return f"asked for {asked}"
+
+
+def net_reverse_lookup() -> str:
+    """A reverse look-up, by flags that answer another number than they are."""
+
+    class Flags(int):
+        def __or__(self, other: int) -> int:
+            return 0
+
+    name = socket.getnameinfo(("127.0.0.1", 80), Flags(0))[0]
+    assert name != "127.0.0.1", name
+    return name
+
+
 def net_netlink() -> str:
     socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
     return "opened"
@@ -590,10 +822,103 @@ def tamper_ctypes() -> str:
     return str(ctypes.CDLL(None).getpid())
 
 
-def tamper_gc() -> str:
-    import gc
+def installed(name: str) -> str:
+    """The file of one of the standard library's extension modules."""
+    return f"{os.path.dirname(os.__file__)}/lib-dynload/{name}{_imp.extension_suffixes()[0]}"
 
+
+def tamper_ctypes_of_a_memory_file() -> str:
+    """A file without a name is every process's own to read, and what is in it the agent's choice."""
+    fd = os.memfd_create("module")
+    with open(installed("_ctypes"), "rb") as file:
+        os.write(fd, file.read())
+    module = _imp.create_dynamic(ModuleSpec("_ctypes", None, origin=f"/proc/self/fd/{fd}"))
+    return str(module)
+
+
+def tamper_second_copy_of_another_file() -> str:
+    """The name says which module a file makes: libpython has all of the built-in ones."""
+    sys.audit("import", "package._posixsubprocess", installed("_json"), None, None, None)
+    return "loaded"
+
+
+def tamper_gc() -> str:
     return str(len(gc.get_objects()))
+
+
+def tamper_code_within_the_hook() -> str:
+    """Events with objects of the agent's, whose methods would run where the guard's frames are to be seen."""
+    if "AGENTBOX_CHANNEL" not in os.environ:
+        return "there is no guard to see"
+    seen = []
+    look = sys._getframe
+
+    def note(*a: Any) -> bool:
+        frame = look(1)
+        while frame is not None:
+            if frame.f_code.co_name == "dispatch":
+                seen.append(frame)
+            frame = frame.f_back  # type: ignore[assignment]
+        return False
+
+    class Kind(type):
+        __hash__ = type.__hash__
+        __eq__ = __ne__ = note  # type: ignore[assignment]
+        __name__ = property(lambda kind: note() or "x")  # type: ignore[assignment]
+
+    class Any_(metaclass=Kind):
+        __eq__ = __ne__ = __bool__ = __lt__ = note  # type: ignore[assignment]
+        __hash__ = object.__hash__
+        __and__ = __or__ = __index__ = __int__ = lambda self, *a: int(note())
+        __str__ = __repr__ = __fspath__ = lambda self: str(note())
+
+    class Name(str):
+        __eq__ = __ne__ = note  # type: ignore[assignment]
+
+        def __hash__(self) -> int:
+            return hash("PATH")
+
+    thing = Any_()
+    environ: dict[Any, Any] = {name: value for name, value in os.environ.items() if name != "PATH"}
+    environ[Name("X")] = "1"
+    events: list[tuple[Any, ...]] = [
+        ("open", thing, "r", 0), ("open", "data/notes.txt", thing, thing), ("os.listdir", thing),
+        ("os.mkdir", thing, thing, thing), ("os.rename", thing, thing, thing, thing), ("os.symlink", thing, thing, 0),
+        ("os.truncate", thing, thing), ("sqlite3.connect", thing), ("sqlite3.enable_load_extension", thing, thing),
+        ("socket.__new__", thing, thing, thing, thing), ("socket.connect", socket.socket(), thing),
+        ("socket.getaddrinfo", thing, thing), ("socket.getnameinfo", (thing,)), ("socket.bind", thing, thing),
+        ("os.posix_spawn", "/usr/bin/echo", ["echo"], environ), ("os.exec", thing, thing, thing),
+        ("os.putenv", thing, thing), ("os.kill", thing, thing), ("fcntl.ioctl", thing, thing, thing),
+        ("fcntl.fcntl", thing, 8, thing), ("resource.prlimit", thing), ("import", thing, thing, thing, thing, thing),
+        ("object.__getattr__", os.open, thing), ("agentbox.perform", thing, thing, thing),
+        ("agentbox.perform", "posix_spawn", ("/usr/bin/echo", ("echo",), {}, ((thing, 1, "x", 0, 0),), {}), []),
+        ("agentbox.perform", "fork_exec", ("echo", ("echo",), environ, None, True, (), ()), []),
+        ("agentbox.perform", "pidfd_send_signal", (thing, thing, thing), []),
+    ]  # fmt: skip
+    for event in events:
+        try:
+            sys.audit(*event)
+        except (OSError, ImportError):
+            pass
+    assert seen, "none ran there"
+    return "ran within the hook"
+
+
+def tamper_signal_lying_pidfd() -> str:
+    """A signal for the supervisor, by a number that is written as another one's."""
+    mine, theirs = os.pidfd_open(os.getpid()), os.pidfd_open(BOSS)
+
+    class Descriptor(int):
+        def __format__(self, spec: str) -> str:
+            return str(mine)
+
+    box: list[Any] = []
+    sys.audit("agentbox.perform", "pidfd_send_signal", (Descriptor(theirs), 0, 0), box)
+    if not box:
+        signal.pidfd_send_signal(theirs, 0)
+    else:
+        assert box[0][0], box[0][1]
+    return "could signal it"
 
 
 def tamper_mem() -> str:

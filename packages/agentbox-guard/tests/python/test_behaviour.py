@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 
 from agentbox.guard import python as guard_python
+from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.trace import verify
 
 SHIM = str(pathlib.Path(guard_python.__file__).parent / "shim")
@@ -67,6 +70,67 @@ def box(tmp_path: pathlib.Path) -> Box:
     return Box(tmp_path)
 
 
+def test_a_folder_that_is_there_is_no_missing_rule(box: Box) -> None:
+    """`makedirs(..., exist_ok=True)` makes nothing then, and a rule for it would open all that is in the folder."""
+    code = """
+        import os
+        for path in ("data", ".", "/etc"):
+            os.makedirs(path, exist_ok=True)
+            try:
+                os.mkdir(path)
+            except FileExistsError as error:
+                print(error.strerror)
+        try:
+            os.mkdir("other")
+        except PermissionError:
+            print("refused")
+    """
+    assert box.run(code).split("\n")[:-1] == ["File exists"] * 3 + ["refused"]
+    assert [(line["op"], line["target"]) for line in box.entries() if line["kind"] == "deny"] == [
+        ("fs.mkdir", f"{box.path}/other")
+    ]
+
+
+def test_a_child_may_be_told_not_to_ask(box: Box) -> None:
+    """As IPython does when it is imported; a pager or an editor that does more is code of the agent's choice."""
+    code = """
+        import os, subprocess
+        os.environ.update(GIT_PAGER="cat", GIT_EDITOR="true", PAGER="cat")
+        print(subprocess.check_output(["echo", "told"], text=True), end="")
+        print(subprocess.check_output(["echo", "told"], env=dict(os.environ), text=True), end="")
+        for name, value in ("GIT_PAGER", "./cat"), ("GIT_EDITOR", "true; id"), ("GIT_SSH", "cat"):
+            try:
+                os.environ[name] = value
+            except PermissionError:
+                print(name)
+    """
+    assert box.run(code).split() == ["told", "told", "GIT_PAGER", "GIT_EDITOR", "GIT_SSH"]
+
+
+@pytest.mark.parametrize("layers", [(), ("--layers", "kernel")], ids=["guard", "kernel"])
+def test_a_folder_is_not_written_to_by_opening_it(box: Box, layers: tuple[str, ...]) -> None:
+    """tempfile opens the folder with an opener that makes another file, whose own rule and entry it is."""
+    if layers and (landlock.LANDLOCK.probe() or seccomp.SECCOMP.probe() or netns.NETNS.probe()):
+        pytest.skip("no kernel layers")
+    code = """
+        import os, tempfile
+        with tempfile.NamedTemporaryFile("w", dir="out", suffix=".txt", delete=False) as file:
+            file.write("x")
+        for name in "out", "/etc":
+            try:
+                open(name, "w")
+            except IsADirectoryError:
+                print("folder")
+        os.close(os.open(os.environ["TMPDIR"], os.O_TMPFILE | os.O_WRONLY))
+    """
+    (box.path / "agentbox.policy").write_text("write: ./out/*.txt\n")
+    assert box.run(code, *layers) == "folder\n" * 2
+    made, unnamed = (entry["args"] for entry in box.entries("fs.write"))
+    assert made["path"].startswith(f"{box.path}/out/") and made["absent"]
+    assert unnamed["path"] == "$TMPDIR" and "size" not in unnamed
+    assert not [entry for entry in box.entries() if entry["kind"] == "deny"]
+
+
 def test_the_guard_loads_a_pinned_list_of_modules(box: Box) -> None:
     """What runs in the agent at start-up costs every process of the run."""
     code = "import sys; print(*sorted(sys.modules))"
@@ -102,6 +166,57 @@ def test_a_supervisor_that_speaks_garbage_is_no_supervisor(tmp_path: pathlib.Pat
         peer.kill()
     assert (done.returncode, done.stdout) == (70, "")
     assert "could not arm" in done.stderr
+
+
+@pytest.mark.parametrize("stderr", ["closed", "full"])
+def test_the_interpreter_ends_where_nothing_can_be_said(tmp_path: pathlib.Path, stderr: str) -> None:
+    """With 70 as well: before its guard is live, and when that loses its supervisor. Then the agent would meet an
+    error that it can catch.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    while stderr == "full":
+        try:
+            os.write(writer, b"x" * 4096)
+        except BlockingIOError:
+            break
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": SHIM, "AGENTBOX_CHANNEL": str(tmp_path / "nobody")}
+    ready = (lambda: os.close(2)) if stderr == "closed" else None
+    command = [sys.executable, "-c", "print('user code')"]
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=writer, preexec_fn=ready)
+    assert (done.returncode, done.stdout) == (70, b"")
+    lost = f"""
+        import os, sys
+        sys.path.insert(0, {str(pathlib.Path(SHIM).parent)!r})
+        import wire
+        if {stderr == "closed"}:
+            os.close(2)
+        try:
+            wire.gone("it closed the channel")
+        except OSError:
+            print("went on")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(lost)], stdout=subprocess.PIPE, stderr=writer)
+    assert (done.returncode, done.stdout) == (70, b"")
+    os.close(reader)
+    os.close(writer)
+
+
+def test_an_interrupt_while_the_guard_comes_up_ends_by_it(tmp_path: pathlib.Path) -> None:
+    """As Ctrl-C ends a program without a guard; it is no failure of ours."""
+    path = str(tmp_path / "channel")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": SHIM, "AGENTBOX_CHANNEL": path}
+        command = [sys.executable, "-c", "print('user code')"]
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:
+            peer, _ = listener.accept()
+            peer.recv(4096)  # its hello: it waits for an answer now
+            agent.send_signal(signal.SIGINT)
+            assert agent.communicate(timeout=60) == (b"", b"")
+            peer.close()
+    assert agent.returncode == -signal.SIGINT
 
 
 def test_the_users_own_sitecustomize_runs_guarded(box: Box, tmp_path: pathlib.Path) -> None:
@@ -301,3 +416,20 @@ def test_tracebacks_and_logging_work_with_a_denial(box: Box) -> None:
     box.run(code)
     assert len([entry for entry in box.entries() if entry["kind"] == "deny"]) == 2
     assert box.err.count("PermissionError: [Errno 13]") == 3
+
+
+@pytest.mark.skipif(not shutil.which("localedef"), reason="needs localedef, which makes a locale with another encoding")
+def test_names_in_another_encoding_than_the_supervisors_are_not_guarded(box: Box) -> None:
+    """A name would mean one file to the kernel and another to who judges it: no such interpreter gets to user code."""
+    command = ["localedef", "-i", "en_US", "-f", "ISO-8859-1", str(box.path / "out/xx")]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("localedef has no sources here")
+    code = """
+        import os, subprocess, sys
+        words = [sys.executable, "-X", "utf8=0", "-c", "import sys; print(sys.getfilesystemencoding())"]
+        for locale in ("C", "xx"):
+            env = dict(os.environ, LOCPATH=os.path.abspath("out"), LC_ALL=locale)
+            done = subprocess.run(words, env=env, capture_output=True, text=True)
+            print(done.returncode, done.stdout.strip(), "could not arm" in done.stderr)
+    """
+    assert box.run(code).splitlines() == ["0 ascii False", "70  True"]

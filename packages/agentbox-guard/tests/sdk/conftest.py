@@ -28,6 +28,7 @@ class PlainServices:
         self.programs = set()
         self.decided = []
         self.on_resolve = lambda path: None
+        self.changing = lambda descriptor: None
 
     def resolve_path(self, path, cwd):
         resolved = os.path.realpath(os.path.join(cwd, path))

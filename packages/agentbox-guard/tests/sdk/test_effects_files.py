@@ -181,6 +181,22 @@ def test_write_overwrites_in_place(tree, context):
     assert stat.S_IMODE(os.stat(tree / "out/old").st_mode) == 0o600
 
 
+def test_write_tells_before_it_overwrites(tree, context, services):
+    """What the supervisor knows of the content is not true any more, and a program that is about to start stays."""
+    (tree / "out/old").write_text("first")
+    told = []
+
+    def changing(descriptor):
+        told.append((tree / "out/old").read_bytes())
+        if len(told) > 1:
+            raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
+
+    services.changing = changing
+    assert "error" not in write(tree / "out/old", b"second", context)
+    assert write(tree / "out/old", b"third", context)["error"]["errno"] == errno.ETXTBSY
+    assert told == [b"first", b"second"] and (tree / "out/old").read_text() == "second"
+
+
 def test_write_through_a_link_reaches_the_decided_file(tree, context):
     """A link inside the root stays a link; its target is written, also when it is yet to be made."""
     (tree / "out/link").symlink_to("target")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from agentbox.policy import load
 policy, checkpoint, *argv = sys.argv[1:]
 say = lambda line: print("agentbox:", line, file=sys.stderr, flush=True)
 sys.exit(run(RunOptions(policy=load(policy), argv=argv, cwd=os.getcwd(), trace="trace.jsonl", say=say,
-                        checkpoint=checkpoint == "yes")))
+                        checkpoint=checkpoint == "yes", layers=os.environ.get("LAYERS", "auto"))))
 """
 TRY = """
 import json
@@ -153,11 +154,15 @@ def test_a_program_that_takes_too_long_is_ended_with_its_children(sandbox):
     """After the timeout nothing of it runs on."""
     seconds = f"60.{os.getpid()}"
     code = f"""
+import os
 import agentbox.client as box
-tell(lambda: box.run(["sh", "-c", "sleep {seconds} & echo started > out/said; wait"], timeout=0.5))
+for limit in (0.5, 4, 30):  # until it is enough to begin
+    tell(lambda: box.run(["sh", "-c", "sleep {seconds} & echo started > out/said; wait"], timeout=limit))
+    if os.path.exists("out/said"):
+        break
 """
-    (said,) = sandbox.run(code, "exec: sh\n")
-    assert said.startswith("TimeoutError: ")
+    said = sandbox.run(code, "exec: sh\nread: ./out\n")
+    assert all(line.startswith("TimeoutError: ") for line in said)
     assert (sandbox.folder / "out/said").read_text() == "started\n"
     assert not running("sleep", seconds)
 
@@ -195,6 +200,32 @@ tell()
     assert lanes["fs.read"] == {"0.0.0", "0.0.1", "0.0.2"}
     (child,) = lanes["random.float"]
     assert child.startswith("1.")
+
+
+CANCELLED = """
+import asyncio, concurrent.futures, threading
+import agentbox.client as box
+async def main():
+    free = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+    loop.run_in_executor(None, free.wait)
+    asked = asyncio.create_task(box.aread_text("data/notes"))
+    await asyncio.sleep(0)
+    asked.cancel()
+    try:
+        await asked
+    except asyncio.CancelledError:
+        print(json.dumps("cancelled"))
+    free.set()
+asyncio.run(main())
+"""
+
+
+def test_what_was_asked_for_is_done_though_its_await_is_cancelled(sandbox):
+    """Also while it waits for a thread: else a replay, where others are free, would do more than the recorded run."""
+    assert sandbox.run(CANCELLED) == "cancelled"
+    assert [entry["op"] for entry in sandbox.trace()] == ["fs.read"]
 
 
 CHANGES = {
@@ -281,3 +312,49 @@ tell(lambda: box.write_text("data/notes", "changed"), lambda: box.write_text(".s
     assert (sandbox.folder / "data/notes").read_text() == "changed"
     subprocess.run([find_snapback(os.environ), "undo"], cwd=sandbox.folder, check=True, capture_output=True)
     assert (sandbox.folder / "data/notes").read_text() == "notes"
+
+
+STARTS = """
+import agentbox.client as box
+open("out/none", "w").close()
+open("out/text", "w").write("no program")
+import os
+os.chmod("out/text", 0o700)
+tell(*(lambda argv=argv: box.run(argv).status for argv in (["no-such-program"], ["out/none"], ["out/text"], ["true"])))
+"""
+
+
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+def test_a_program_that_cannot_be_started_is_an_error_and_recorded(sandbox, layers):
+    """As without a sandbox: not there, not executable, no program. Each is an effect with that result."""
+    policy = "exec: *\nexec: ./out/none, ./out/text\n"
+    told = sandbox.run(STARTS, policy, LAYERS=layers)
+    assert [str(one).partition(":")[0] for one in told] == ["FileNotFoundError", "PermissionError", "OSError", "0"], (
+        told
+    )
+    results = [(entry["args"]["argv"][0], entry["result"].get("error", {}).get("errno")) for entry in sandbox.trace()]
+    assert results == [
+        ("no-such-program", errno.ENOENT),
+        ("out/none", errno.EACCES),
+        ("out/text", errno.ENOEXEC),
+        ("true", None),
+    ]
+
+
+CONFIGURE = """
+import os
+import agentbox.client as box
+home = os.environ["HOME"]
+tell(*(lambda name=name: box.write_text(f"{home}/{name}", "") for name in (".gitconfig", "other")))
+"""
+
+
+def test_a_rule_for_some_commands_of_git_keeps_calls_from_its_configuration_too(sandbox):
+    """In the run's own home folder nothing else is protected, and nothing at all where git may do anything."""
+    free = sandbox.run(CONFIGURE, "exec: git\n")
+    assert not any(str(said).startswith("Denied") for said in free), free
+    refused, other = sandbox.run(CONFIGURE, "exec: git status\n")
+    assert refused.startswith("Denied") and "git configuration" in refused
+    assert other == free[1]
+    (entry,) = sandbox.trace("deny")
+    assert (entry["op"], entry["args"]["path"]) == ("fs.write", "$HOME/.gitconfig")

@@ -30,13 +30,18 @@ class Fake:
 
 
 def faulty(kind):
-    """A factory of sessions whose `observe` goes wrong in one of three ways."""
+    """A factory of sessions whose `observe` goes wrong in one of some ways."""
     from agentbox.guard.record import RecordSession
     from agentbox.guard.session import EndRun
 
     class Faulty(RecordSession):
         def observe(self, event):
-            raise {"end": EndRun(3, "first line\nsecond line"), "defect": RuntimeError("boom")}[kind]
+            raise {
+                "end": EndRun(3, "first line\nsecond line"),
+                "defect": RuntimeError("boom"),
+                "memory": MemoryError(),
+                "threads": RuntimeError("can't start new thread"),
+            }[kind]
 
         def consult(self, event):
             return {"allow": False, "text": "served", "errno": 111} if event.op == "net.connect" else None

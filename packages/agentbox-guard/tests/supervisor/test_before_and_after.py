@@ -1,15 +1,72 @@
 """What is made and said before an agent starts, and how what it leaves behind is told at the end."""
 
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
 
-from agentbox.guard import roots
+from agentbox.guard import GuardError, RunOptions, roots, run
+from agentbox.policy import parse
 
 
 def notes(done):
     return [line for line in done.err.splitlines() if line.startswith("agentbox: note: ")]
+
+
+EARLY = """
+import os, signal, sys
+from agentbox.guard import RunOptions, run
+from agentbox.policy import parse
+number, ignored = int(sys.argv[1]), len(sys.argv) > 2
+if ignored:
+    signal.signal(number, signal.SIG_IGN)
+def session(options, rundir):
+    os.kill(os.getpid(), number)
+options = RunOptions(
+    policy=parse("write: ./out\\n", cwd=os.getcwd()),
+    argv=[sys.executable, "-c", "open('out/started', 'w')"],
+    cwd=os.getcwd(),
+    trace="trace.jsonl",
+    say=lambda line: None,
+)
+status = run(options, session)
+print(status, os.path.exists("out/started"))
+"""
+
+
+@pytest.mark.parametrize("ignored", [(), ("ignored",)], ids=["", "ignored"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_before_there_is_an_agent_starts_none(tmp_path, number, ignored):
+    """It leaves nothing behind either; one that is ignored, as SIGHUP is under nohup, changes nothing."""
+    for name in ("ws", "tmp"):
+        (tmp_path / name).mkdir()
+    command = [sys.executable, "-c", EARLY, str(int(number)), *ignored]
+    environ = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(command, cwd=tmp_path / "ws", env=environ, capture_output=True, text=True, timeout=60)
+    if ignored:  # the factory gives no session, so one that records is made
+        assert done.stdout == "0 True\n", done.stderr
+    else:
+        assert done.stdout == f"{128 + number} False\n", done.stderr
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_an_interpreter_that_is_interrupted_while_it_starts_is_no_failure_of_ours(sandbox):
+    """Python ends with 1 then, before its guard is live; the status is that of Ctrl-C."""
+    process = sandbox.start(
+        """
+        import signal
+        signal.signal(2, lambda *_: os._exit(1))
+        print("up", flush=True)
+        for _ in range(600):
+            time.sleep(0.1)  # one that begins right after a signal came sleeps to its end
+        """
+    )
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    done = sandbox.end(process)
+    assert done.status == 130 and done.said("the guard was never live"), done.err
 
 
 def test_missing_folders_outside_are_left_to_the_user(sandbox):
@@ -59,6 +116,13 @@ def test_a_trace_may_lie_in_a_folder_that_is_made(sandbox):
     """A write root that the trace is to lie in is made first."""
     done = sandbox.fake("Link().armed()", policy="write: ./out\n", trace="out/trace.jsonl", layers="guard")
     assert done.status == 0 and done.said("made out") and done.trace
+
+
+def test_a_run_of_no_words(tmp_path):
+    """What the command line refuses itself is an error of one line for a program that embeds a run, too."""
+    rules, folder = parse("read: ./data\n"), str(tmp_path)
+    with pytest.raises(GuardError, match="got an empty name, expected a program"):
+        run(RunOptions(policy=rules, argv=[], cwd=folder, trace=f"{folder}/trace.jsonl", say=print))
 
 
 def test_how_a_folder_is_written_for_a_shell():
@@ -114,6 +178,13 @@ def test_what_ends_by_itself_is_not_said_to_be_ended(sandbox, seconds, ended):
     """A helper that ends a few milliseconds after the agent, as multiprocessing's resource tracker does, is no news."""
     done = sandbox.fake(f"Link().armed()\nif os.fork() == 0:\n    time.sleep({seconds}); os._exit(0)\n", layers="guard")
     assert done.said("outlived the agent") is ended
+
+
+def test_what_is_at_work_gets_longer_to_end_by_itself(sandbox):
+    """On a loaded machine the tracker has not had its turn yet after a tenth of a second; what only waits is ended."""
+    busy = "end = time.monotonic() + 0.25\n    while time.monotonic() < end: pass\n    os._exit(0)"
+    done = sandbox.fake(f"Link().armed()\nif os.fork() == 0:\n    {busy}\n", layers="guard")
+    assert done.status == 0 and not done.said("outlived"), done.err
 
 
 def test_multiprocessing_ends_without_a_word(sandbox):

@@ -3,6 +3,7 @@
 import ast
 import os
 import pathlib
+import shutil
 import socket
 import sys
 
@@ -60,6 +61,24 @@ def test_a_program_is_decided_by_its_resolved_file(desk, tmp_path):
     (tmp_path / "echo").symlink_to("/bin/cat")
     denial = run(it, str(tmp_path / "echo")).denial
     assert denial.target.startswith(os.path.realpath("/bin/cat")) and denial.fix == "exec: cat"
+
+
+def test_nothing_is_suggested_for_what_is_gone_with_the_run(desk, tmp_path):
+    """A program, or a protected file, in a run's private folder: the reason says that no rule can name it."""
+    private = tmp_path / "agentbox-0-6c197ddef678" / "home"
+    private.mkdir(parents=True)
+    for place in (private, tmp_path):
+        shutil.copy("/bin/echo", place / "tool")
+    it = desk("exec: git status\nwrite: .\n")
+    assert run(it, str(tmp_path / "tool")).denial.fix == "exec: ./tool"
+    denial = run(it, str(private / "tool")).denial
+    assert denial.fix is None and "put the program into a folder that an exec: rule can name" in denial.reason
+    services = RunServices(it, os.getpid())
+    assert services.check_path("write", str(tmp_path / ".bashrc")).fix == "write: ./.bashr[c]  # not made as a folder"
+    denial = services.check_path("write", str(private / ".bashrc"))
+    assert denial.fix is None
+    assert denial.reason.endswith("; its folder has another name in each run, so no rule can name it")
+    assert "write:" not in denial.reason
 
 
 def test_a_missing_program_fails_as_without_a_sandbox(desk):
@@ -256,7 +275,7 @@ def test_sdk_paths_open_no_other_process(desk):
         assert services.check_path("read", f"/proc/{other}/{leaf}").reason == procfs.REASON
     assert services.check_path("read", f"/proc/{other}/status") is None
     ruled = RunServices(desk("read: ./x\n"), own)
-    assert ruled.check_path("read", f"/proc/{other}/status").fix == f"read: /proc/{other}/status"
+    assert ruled.check_path("read", f"/proc/{other}/status").fix == "read: /proc/*/status"
     assert services.check_path("read", services.resolve_path("/proc/self/environ", "/")) is None
     assert services.check_path("read", services.resolve_path("/proc/thread-self/mem", "/")) is not None
     assert services.check_path("write", f"/proc/{own}/uid_map") is not None
@@ -309,3 +328,15 @@ def test_an_own_public_address_needs_a_rule_like_loopback(desk, monkeypatch):
     assert ways[True][0].fix == "net: 93.184.216.34:80"
     it = desk("net: a.example, 93.184.216.34:80\n")
     assert decide(it, "net.resolve", host="a.example", port=80, family="any").denial is None
+
+
+def test_localhost_is_the_runs_own_where_no_rule_speaks_of_it(desk, monkeypatch):
+    """Beside an own loopback the name needs no rule, and nobody is asked; another name does."""
+    monkeypatch.setattr("_socket.getaddrinfo", None)
+    it = desk("net: ok.example\n")
+    ask = lambda host, family: decide(it, "net.resolve", host=host, port=80, family=family)  # noqa: E731
+    assert ask("localhost", "any").denial
+    it.own_loopback = True
+    assert ask("LOCALHOST.", "any").value == {"addresses": ["127.0.0.1", "::1"]}
+    assert ask("localhost", "inet6").value == {"addresses": ["::1"]}
+    assert ask("evil.example", "any").denial and ask("localhost.example", "any").denial

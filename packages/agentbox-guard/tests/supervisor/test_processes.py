@@ -1,12 +1,14 @@
 """How processes are numbered: each once, whatever happens to its pid, and those that are long gone are forgotten."""
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from agentbox.guard import connections
+from agentbox.guard import connections, family
 from agentbox.guard.connections import Processes
 
 HELLO = {"role": "guard", "runtime": "python", "version": "3.12"}
@@ -80,3 +82,78 @@ def test_those_that_are_long_gone_are_forgotten(pid, monkeypatch):
     assert processes.seen(pid) is own
     last = never[-1]
     assert processes.seen(last).number == numbers[-1], "not at once: what it did may be told later"
+
+
+class Chain:
+    """A process that forks and ends at once, and its child likewise: a look into /proc at all processes finds those of
+    before.
+    """
+
+    def __init__(self):
+        self.now, self.ended = 1000, {}
+
+    def hop(self, *_):
+        self.ended[self.now] = 0
+        self.now += 1
+        return os.getpid(), 0
+
+    def children(self):
+        return [*self.ended, *([self.now] if self.now else [])]
+
+    def kill(self, pid, number):
+        if pid == self.now:
+            self.ended[pid], self.now = number, 0
+
+    def wait(self, pid, options):
+        if pid not in self.ended:
+            return 0, 0
+        return pid, self.ended.pop(pid)
+
+
+def test_a_process_that_forks_and_ends_all_the_time_is_caught(monkeypatch):
+    """What it has become since is a child of ours, and children are looked at and killed without a look at others."""
+    chain = Chain()
+    monkeypatch.setattr(family, "_PATIENCE", 0.2)
+    monkeypatch.setattr(family, "_children", list)
+    run = family.Family(7)
+    monkeypatch.setattr(family, "_children", chain.children)
+    monkeypatch.setattr(family, "_pids", chain.children)
+    monkeypatch.setattr(family, "parent_and_group", chain.hop)
+    monkeypatch.setattr(family.os, "kill", chain.kill)
+    monkeypatch.setattr(family.os, "waitpid", chain.wait)
+    assert run.end([], chain.hop) == 1
+    assert not chain.children()
+
+
+def test_a_run_ends_though_there_is_no_descriptor_to_look_with(monkeypatch):
+    """The agent is killed, and what it has started is seen when the agent's descriptors are free."""
+    looks = []
+
+    def children():
+        looks.append(1)
+        if len(looks) < 3:
+            raise OSError(errno.ENFILE, "no descriptor")
+        return [one.pid for one in (agent, second) if one.poll() is None]
+
+    with subprocess.Popen(["sleep", "60"]) as agent, subprocess.Popen(["sleep", "60"]) as second:
+        monkeypatch.setattr(family, "_children", list)
+        run = family.Family(agent.pid)
+        monkeypatch.setattr(family, "_children", children)
+        run.end([], lambda: None)
+        assert agent.poll() is not None and second.poll() is not None
+
+
+@pytest.mark.parametrize(("script", "expected"), [("exit 3", 3), ("sleep 60", -signal.SIGKILL)])
+def test_a_status_is_not_lost_to_the_end_of_the_run(script, expected):
+    """The end collects every child; whoever waits for one of them still learns how it ended."""
+    run = family.Family(0)
+    child = subprocess.Popen(["sh", "-c", script])
+    if expected >= 0:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    run.end([], lambda: None)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, os.WNOHANG)
+    assert os.waitstatus_to_exitcode(run.wait(child.pid)) == expected
+    child.returncode = expected
+    with pytest.raises(ChildProcessError):
+        run.wait(os.getpid())

@@ -1,16 +1,47 @@
 """The private folder of a run goes away whatever a run leaves in it, and nothing else does."""
 
+import errno
 import os
 
 import pytest
 
 from agentbox.guard.rundir import RunDir
+from agentbox.policy import parse
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A new run's folder below `tmp_path`."""
     return RunDir.make({"TMPDIR": str(tmp_path)})
+
+
+def test_no_denial_suggests_a_line_for_what_is_in_it(folder, tmp_path):
+    """Policies know the folder by the shape of its name (docs/spec/policy.md, 5.11)."""
+    name = os.path.basename(folder.path)
+    policy = parse("read: ./data\n", cwd=str(tmp_path))
+    for path in (folder.path, folder.tmp, folder.home + "/file.txt"):
+        assert policy.decide("read", path).fix is None
+        assert policy.decide("read", path.replace(name, "other")).fix
+    folder.remove()
+
+
+def test_a_folder_that_is_made_in_part_only_is_removed(tmp_path, monkeypatch):
+    """As on a full disk, which takes the folder and nothing in it; the next place is tried then."""
+    full, free = tmp_path / "full", tmp_path / "free"
+    full.mkdir()
+    free.mkdir()
+    monkeypatch.setattr("agentbox.guard.rundir._bases", lambda environ: [str(full), str(free)])
+    mkdir = os.mkdir
+
+    def some(path, mode):
+        if path.startswith(f"{full}/") and path.endswith("/home"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", some)
+    made = RunDir.make({})
+    assert os.path.dirname(made.path) == str(free) and os.listdir(full) == []
+    made.remove()
 
 
 def test_a_tree_deeper_than_any_path_is_removed(folder, tmp_path):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import errno
 import os
 
-from agentbox.guard import channel
+from agentbox.guard import channel, shortage
 from agentbox.guard.context import EffectContext, EffectDenied, EffectUsage
 from agentbox.guard.decisions import denial_text
 from agentbox.guard.dispatch import public_form, shown
 from agentbox.guard.effects import EFFECTS
+from agentbox.guard.effects._base import os_error
 from agentbox.guard.services import RunServices
 from agentbox.guard.session import Denial, Event
 
@@ -117,7 +118,7 @@ class Calls:
             return
         try:
             outcome: Any = work()
-        except EffectDenied as error:
+        except (EffectDenied, OSError) as error:
             outcome = error
         done(outcome)
 
@@ -129,6 +130,8 @@ class Calls:
         if isinstance(outcome, EffectDenied):
             denials.append(outcome.denial)
             outcome = self._denied(op, outcome.denial)
+        elif shortage.met(outcome):
+            outcome = os_error(outcome)
         elif isinstance(outcome, Exception):
             raise outcome
         result: dict[str, Any] = dict(outcome)

@@ -39,7 +39,10 @@ class Command:
         self._hashed = allocate_lock()
         if self._size > _HASHED_HERE:
             self._hashed.acquire()
-            start_new_thread(self._work, (jobs,))
+            try:
+                start_new_thread(self._work, (jobs,))
+            except RuntimeError:  # no thread to be had: it is hashed when it is recorded
+                self._hashed.release()
 
     def begin(self, record: Callable[[dict[str, Any]], None]) -> None:
         """The record has its header: `record` the entry's args now or, of a large program, when they are known."""

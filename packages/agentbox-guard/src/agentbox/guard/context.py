@@ -26,6 +26,11 @@ if TYPE_CHECKING:
         def check_path(self, key: str, path: str) -> Denial | None:
             """None if rule kind `key` (`read` or `write`) allows the resolved `path`."""
 
+        def changing(self, descriptor: int) -> None:
+            """The content of the file open for writing is about to change. Raises `OSError` (ETXTBSY) while it starts
+            as a program.
+            """
+
         def check_host(self, host: str, port: int) -> Denial | None:
             """None if a `net:` rule allows the name or literal address `host` with `port`."""
 

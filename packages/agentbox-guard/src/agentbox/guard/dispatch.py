@@ -11,8 +11,9 @@ import errno
 import os
 import stat
 
-from agentbox.guard import arguments, channel
+from agentbox.guard import arguments, channel, shortage
 from agentbox.guard.decisions import DECIDERS, Verdict, decider, denial_text
+from agentbox.guard.descriptors import Spare
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.paths import is_name, show_path, within
 from agentbox.guard.session import Denial, Event
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Read = tuple[str, int, int | None, str]
     """Path as it is shown, thread, task and site of an announced read."""
 
+_CONTENT = ("sha256", "size")
 _MOST_KNOWN = 4096
 _MADE_UP = ("/dev", "/proc", "/sys")
 _PATHS = ("path", "to", "file", "cwd")
@@ -105,6 +107,9 @@ class Dispatcher:
         if event.op == "proc.exec":
             event.args = arguments.recorded(event.args)
         if kind == "event":
+            if event.op == "fs.read" and self._desk.wall is not None:
+                # What is in a file the kernel's layers find out by themselves, and take nobody's word for.
+                event.args = {name: value for name, value in event.args.items() if name not in _CONTENT}
             if not self._awaits_kernel(event):
                 self._observe(event)
             elif not within(event.private["_path"], _MADE_UP):  # what the kernel makes up is nobody's to announce
@@ -118,14 +123,33 @@ class Dispatcher:
         """Handle an `ask` or a `call`. Raises `ProtocolError`."""
         self.begin()
         event = self._event(connection, line)
-        if line["t"] == "call":
-            self._sdk_calls().call(connection, line["id"], event)
-        elif event.op in DECIDERS:
-            self._ask(connection, line["id"], event)
-        elif event.op in self._asked:
-            self._ask_file(connection, line["id"], event)
-        else:
-            raise ProtocolError(f"channel: ask: got the operation {ascii(event.op)[:60]}, expected one that is asked")
+        number = line["id"]
+        try:
+            if line["t"] == "call":
+                self._sdk_calls().call(connection, number, event)
+            elif event.op in DECIDERS:
+                self._ask(connection, number, event)
+            elif event.op in self._asked:
+                self._ask_file(connection, number, event)
+            else:
+                got = ascii(event.op)[:60]
+                raise ProtocolError(f"channel: ask: got the operation {got}, expected one that is asked")
+        except OSError as error:  # of what is loaded late, too
+            if not (short := shortage.met(error)):
+                raise
+            if line["t"] == "call":
+                failed = {"type": "os", "text": os.strerror(short), "errno": short}
+                self.answer(connection, channel.result(number, {"error": failed}))
+            else:
+                self._short(connection, number, event, short)
+
+    def _short(self, connection: Connection, number: int, event: Event, code: int) -> None:
+        """Refuse what could not be decided for want of a descriptor, and record that."""
+        with Spare():
+            denial = Denial("call", event.op, shortage.REASON)
+            self._session.deny(public_form(event), denial)
+            text = denial_text(event.op, denial, self._desk.policy.name)
+        self.answer(connection, channel.refused(number, text, code))
 
     def _sdk_calls(self) -> Calls:
         """Made at the first SDK call: many agents make none, and every run's start would wait for the code."""
@@ -144,10 +168,26 @@ class Dispatcher:
             self._session.process(event)
             return
         if self._announced is not None:
+            if event.op in channel.WRITES and self._is_refused_later(event):
+                self._announced.defer(event)
+                return
             if event.op == "fs.read" and asked and not self._complete(event):
+                self._await_kernel(event)
                 return
             self._announced.add(event.pid, event.op, event.args)
         self._session.observe(event)
+
+    def _is_refused_later(self, event: Event) -> bool:
+        """Whether the kernel's layers, which hold the built-in protection, refuse what a guard takes for allowed.
+
+        Their notice is then the only entry, also where they let it pass, as a new configuration of git.
+        """
+        if self._desk.wall is None:
+            return False
+        link, protection = event.op == "fs.symlink", self._desk.protection
+        check = protection.symlink_reason if link else protection.reason
+        names = [event.args.get(name) for name in (("to",) if link else ("path", "to"))]
+        return any(type(name) is str and name[:1] == "/" and is_name(name) and check(name) for name in names)
 
     def _remember(self, raw: bytes, read: Read) -> None:
         if len(self._reads) >= _MOST_KNOWN:
@@ -159,11 +199,19 @@ class Dispatcher:
 
         Under kernel layers a guard names the file and does not read it.
         """
-        if self._announced is None or self._desk.wall is None or event.op != "fs.read" or "absent" in event.args:
-            return False
-        path = event.args.get("path")
-        event.args = {"path": path}  # what is in the file, the kernel's layers find out by themselves
-        return type(path) is str
+        return (
+            self._announced is not None
+            and self._desk.wall is not None
+            and event.op == "fs.read"
+            and "absent" not in event.args
+            and type(event.args.get("path")) is str
+        )
+
+    def _await_kernel(self, event: Event) -> None:
+        """Leave a read that was asked for and cannot be completed to the kernel's notice, as one that was announced."""
+        path, shown = event.private["_path"], event.args.get("path")
+        if self._announced is not None and type(path) is type(shown) is str and not within(path, _MADE_UP):
+            self._announced.add_read(event.pid, shown, event.lane, event.site)
 
     def _deny(self, event: Event, denial: Denial) -> None:
         """Record a guard's refusal; what is let pass for observing comes to the kernel's notice as well."""
@@ -287,6 +335,9 @@ class Dispatcher:
             return
 
         def conclude(outcome: Any = None) -> None:
+            if short := shortage.met(outcome):
+                self._short(connection, number, event, short)
+                return
             if isinstance(outcome, Exception):
                 raise outcome
             self._conclude(connection, number, event, verdict)

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     from agentbox.policy import Policy
 
-SAFE = frozenset({"PATH", "LANG", "LANGUAGE", "TERM", "TZ"})
+SAFE = frozenset({"PATH", "LANG", "LANGUAGE", "SHELL", "TERM", "TZ"})
 SAFE_PREFIXES = ("LC_",)
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+DEFAULT_SHELL = "/bin/sh"
+"""What programs start for want of another; without the variable each shell looks for it in /etc/passwd."""
 
 
 def build(
@@ -31,6 +33,7 @@ def build(
         if _is_safe(name, base) or (name != "TMPDIR" and policy.decide("env", name).allowed):
             environ[name] = value
     environ.setdefault("PATH", DEFAULT_PATH)
+    environ.setdefault("SHELL", DEFAULT_SHELL)
     environ.update(guard)
     return environ
 

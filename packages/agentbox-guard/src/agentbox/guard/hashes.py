@@ -38,11 +38,11 @@ class Hashes:
         self._known: dict[tuple[int, ...], str] = {}
         self._written: set[tuple[int, int]] | None = set()
 
-    def file(self, path: str) -> str:
-        """The digest in hex of a regular file. Raises `OSError`."""
+    def file(self, path: str, wanted: Callable[[], bool] = lambda: True) -> str:
+        """The digest in hex of a regular file. Raises `OSError`, as `opened`."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            return self._digest(descriptor, lambda size, _: os.read(descriptor, size))
+            return self.opened(descriptor, wanted)
         finally:
             os.close(descriptor)
 
@@ -118,11 +118,11 @@ class Hashes:
         written = self._written
         return written is None or identity[:2] in written
 
-    def descriptor(self, descriptor: int) -> str:
+    def descriptor(self, descriptor: int, wanted: Callable[[], bool] = lambda: True) -> str:
         """The digest of an open regular file (an O_PATH descriptor will do), whatever its name is now. Raises
-        `OSError`.
+        `OSError`, as `opened`.
         """
-        return self.known(os.fstat(descriptor)) or self.file(f"/proc/self/fd/{descriptor}")
+        return self.known(os.fstat(descriptor)) or self.file(f"/proc/self/fd/{descriptor}", wanted)
 
 
 def _sha256(size: int) -> Callable[[bytes], Any]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 MOST_THREADS = 256
 """More slow calls than this at once wait for a thread; far above what an honest agent does."""
 MOST_WAITS = 4096
-"""What waits for somebody else, for ever perhaps, must not keep work from its threads; more than this are refused."""
+"""What waits for somebody else, for ever perhaps, must not keep work from its threads; more than this are refused, and
+more than a quarter of the descriptors that we may have: each holds one.
+"""
 
 
 class Jobs:
@@ -36,6 +38,11 @@ class Jobs:
         self._lock = allocate_lock()
         self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self._done: list[tuple[Callable[[Any], None], Any]] = []
+
+    @property
+    def working(self) -> int:
+        """How many do more than wait for somebody else."""
+        return self.running - self._waits
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run `work` in a thread, then `then` on the loop thread with its result or the exception that it raised."""
@@ -67,7 +74,8 @@ class Jobs:
         self.running += 1
         self._waits += 1
         try:
-            if self._waits > MOST_WAITS:
+            # sysconf(3): the soft RLIMIT_NOFILE, which is raised while the run begins
+            if self._waits > min(MOST_WAITS, os.sysconf("SC_OPEN_MAX") // 4):
                 raise RuntimeError("too many wait")
             start_new_thread(self._do, (work, ended))
         except RuntimeError:
@@ -89,7 +97,7 @@ class Jobs:
                 pass
         except BlockingIOError:
             pass
-        while self._done:
+        for _ in range(len(self._done)):  # what is posted meanwhile has its turn after all others
             then, value = self._done.pop(0)
             then(value)
 

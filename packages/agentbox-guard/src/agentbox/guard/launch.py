@@ -45,11 +45,17 @@ def find_command(name: str, cwd: str, path: str) -> str:
                 return os.path.normpath(candidate) if "/../" not in candidate else candidate
             present = present or candidate
         elif "/" in name and os.path.exists(candidate):
-            raise CommandNotExecutable(f"{name}: is a directory" if os.path.isdir(candidate) else f"{name}: not a file")
+            what = "is a directory" if os.path.isdir(candidate) else "not a file"
+            raise CommandNotExecutable(
+                f"{name}: {what}, expected a program", "name a program's file, or a program in PATH"
+            )
     if present:
         raise CommandNotExecutable(f"{name}: not executable", f"chmod +x {present}, or name its interpreter")
     raise CommandNotFound(
-        f"{name}: command not found", "" if "/" in name else "looked in PATH; name the file with its folder"
+        f"{name}: command not found",
+        "no such file; name a program's file, or a program in PATH"
+        if "/" in name
+        else "looked in PATH; name the file with its folder",
     )
 
 
@@ -115,7 +121,9 @@ def judge(child: Child, report: bytes, name: str) -> None:
     number, _, text = report.decode("utf-8", "replace").partition(" ")
     code = int(number)
     if code == _CANNOT_PREPARE:
-        hint = _way_out(text.partition(":")[0])
+        hint = way_out(text.partition(":")[0])
+        if not hint and text == os.strerror(errno.EAGAIN):  # fork(2)
+            raise GuardFailed(f"{name}: cannot be confined: {text}", "raise the limit of processes: ulimit -u")
         # A layer that the machine does not give is the machine's: nothing was run.
         raise (Unconfinable if hint else GuardFailed)(f"{name}: cannot be confined: {text}", hint)
     if code == errno.ENOENT:
@@ -127,14 +135,14 @@ def judge(child: Child, report: bytes, name: str) -> None:
     raise CommandNotExecutable(f"{name}: cannot be executed: {text}")
 
 
-def _way_out(layer: str) -> str:
+def way_out(layer: str) -> str:
     """What a user can do about a layer that could not be applied; "" for another failure."""
     from agentbox.guard import kernel
 
     if layer not in kernel.LAYERS:
         return ""
     advice = kernel.advice(layer)
-    return f"{advice}{'; or ' if advice else ''}name it with --allow-degraded {layer} to run without it"
+    return f"{advice}{'; or ' if advice else ''}do without it: run --allow-degraded {layer}, replay --layers guard"
 
 
 def _child(
@@ -163,10 +171,10 @@ def _child(
         for above, below in zip([2, *kept], [*kept, _descriptor_limit()], strict=True):
             os.closerange(above + 1, below)
         if confinement is not None:
-            confinement.enter(lambda: _execute(file, argv, environ, writer))
+            confinement.enter(lambda: _execute(file, argv, environ, writer), lambda error: _refuse(writer, error))
         _execute(file, argv, environ, writer)
     except OSError as error:
-        _report(writer, _CANNOT_PREPARE, error.strerror or str(error))
+        _refuse(writer, error)
     except BaseException as error:
         _report(writer, _CANNOT_PREPARE, f"{type(error).__name__}: {error}")
     finally:
@@ -196,6 +204,10 @@ def _execute(file: str, argv: Sequence[str], environ: Mapping[str, str], writer:
         _report(writer, errno.EINVAL, f"{type(error).__name__}: {error}")
     finally:
         os._exit(127)
+
+
+def _refuse(writer: int, error: OSError) -> None:
+    _report(writer, _CANNOT_PREPARE, error.strerror or str(error))
 
 
 def _report(writer: int, number: int, text: str) -> None:

@@ -14,6 +14,7 @@ import time
 
 from agentbox.guard import channel
 from agentbox.guard.connections import Connection
+from agentbox.guard.descriptors import Spare
 from agentbox.guard.errors import GuardError
 
 TYPE_CHECKING = False
@@ -77,7 +78,7 @@ class Loop:
         self._questions: list[tuple[Connection, dict[str, Any]]] = []
         self._held: list[tuple[Connection, dict[str, Any]]] = []
         self._paused: set[Connection] = set()
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = Spare()
 
     @property
     def pids(self) -> list[int]:
@@ -183,7 +184,6 @@ class Loop:
             self._drop(connection)
         self._epoll.close()
         self._listener.close()
-        os.close(self._reserve)
 
     def _poll(self, timeout: float | None, reads: int = 1) -> bool:
         ready = self._epoll.poll(_SOON if self._put_off else timeout)
@@ -256,16 +256,14 @@ class Loop:
         return connection
 
     def _turn_away(self) -> bool:
-        """Out of descriptors: close the next caller's connection, which ends that process; one is kept for this."""
-        os.close(self._reserve)
-        try:
-            descriptor, _ = self._listener._accept()  # type: ignore[attr-defined]
-            os.close(descriptor)
-            return True
-        except OSError:
-            return False
-        finally:
-            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """Out of descriptors: close the next caller's connection, which ends that process."""
+        with self._spare:
+            try:
+                descriptor, _ = self._listener._accept()  # type: ignore[attr-defined]
+                os.close(descriptor)
+                return True
+            except OSError:
+                return False
 
     def _answer(self) -> None:
         waiting, self._answering = self._answering, {}

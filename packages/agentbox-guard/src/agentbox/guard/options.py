@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
         own_shm: bool
         """Whether the agent finds a /dev/shm of its own there."""
+        own_loopback: bool
+        """Whether it may listen there without a rule, in a network with nothing in it but a loopback."""
 
         def enter(self) -> None:
             """Called in the forked child right before exec (one thread): put the scratch copy in place."""
@@ -31,7 +33,8 @@ class RunOptions:
     `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a
     guard read. `say` takes one message line, without prefix; `note` takes those that tell of no problem (by default
     `say` as well). `runtimes` are interpreters beyond this package's own, asked first. For replay:
-    `hash_seed` is the recorded PYTHONHASHSEED, `scratch` is entered in the child before exec, `create_roots` false
+    `hash_seed` is the recorded PYTHONHASHSEED, `needs_guard` refuses a command in which no guard would run also where
+    kernel layers are live, `scratch` is entered in the child before exec, `create_roots` false
     leaves missing write roots alone. `environ` defaults to the process's own.
     """
 
@@ -45,6 +48,7 @@ class RunOptions:
         "hash_seed",
         "layers",
         "mode",
+        "needs_guard",
         "note",
         "policy",
         "read_trace",
@@ -70,6 +74,7 @@ class RunOptions:
         checkpoint: bool = False,
         runtimes: Sequence[Guest] = (),
         hash_seed: int | None = None,
+        needs_guard: bool = False,
         scratch: Scratch | None = None,
         create_roots: bool = True,
         environ: Mapping[str, str] | None = None,
@@ -87,6 +92,7 @@ class RunOptions:
         self.checkpoint = checkpoint
         self.runtimes = tuple(runtimes)
         self.hash_seed = hash_seed
+        self.needs_guard = needs_guard
         self.scratch = scratch
         self.create_roots = create_roots
         self.environ = environ

@@ -56,6 +56,15 @@ def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
+def identity(path: str) -> tuple[int, int] | None:
+    """Device and inode; None for what is not there."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
+
+
 def is_name(text: str) -> bool:
     """Whether the system could take `text` for a path or an argument: no NUL, and no surrogates but those that stand
     for bytes (PEP 383)."""

@@ -92,6 +92,8 @@ class RecordSession:
         self._append("observe", event)
         for name in _WROTE.get(event.op, ()):
             self._note_state(event.args.get(name))
+        if event.op == "net.bind" and event.args.get("port"):
+            self._denials.listens(event.args["port"])
 
     def deny(self, event: Event, denial: Denial) -> None:
         more = {name: getattr(denial, name) for name in ("key", "target", "rule", "reason", "fix", "enforced")}

@@ -18,12 +18,16 @@ OBSERVING = "OBSERVE MODE: nothing is enforced; what the policy would deny is re
 OBSERVED = "OBSERVE MODE: nothing was enforced; run without --observe to enforce the policy"
 
 
+OWN_SERVER = "the run itself listened there, but not at that time: it needs no rule for that"
+
+
 class Denials:
     """The denials of a run, counted by what was refused; memory stays flat however many there are."""
 
-    __slots__ = ("_left_out", "_seen")
+    __slots__ = ("_left_out", "_own", "_seen")
 
     def __init__(self) -> None:
+        self._own: set[int] = set()
         self._seen: dict[tuple[str, str], list[object]] = {}
         self._left_out = 0
 
@@ -38,15 +42,29 @@ class Denials:
         else:
             self._left_out += 1
 
+    def listens(self, port: int) -> None:
+        """The run itself was let listen at this port: who tries to reach it too early needs no rule."""
+        self._own.add(port)
+
     def lines(self) -> Iterator[str]:
         """One line for each, without prefix."""
         for (key, target), (count, reason, fix, enforced) in self._seen.items():
             verb = "denied" if enforced else "would deny"
             times = f" ({count} times)" if count != 1 else ""
             way = f"; to allow it: {shown(str(fix), LONGEST_LINE)}" if fix else ""
+            if key == "net" and local_port(target) in self._own:
+                way = f"; {OWN_SERVER}"
             yield f"{verb} {shown(key)} {shown(target)}{times}: {shown(str(reason), LONGEST_LINE)}{way}"
         if self._left_out:
             yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
+
+
+def local_port(target: str) -> int:
+    """The port of a denial's target that is one of the loopback (`127.0.0.1:80`, `[::1]:80`), else 0."""
+    from agentbox.guard.kernel.netns import is_local
+
+    host, _, port = target.rpartition(":")
+    return int(port) if is_local(host.strip("[]"), ()) and port.isdecimal() else 0
 
 
 def library(path: str) -> str:

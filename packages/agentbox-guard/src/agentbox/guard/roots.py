@@ -31,6 +31,8 @@ def missing(options: RunOptions) -> tuple[list[str], list[str]]:
         above = _chain(folder)[0].rpartition("/")[0] or "/"
         if not os.path.isdir(above):
             raise _cannot(folder, f"{shown(above)} is not a directory")
+        if os.statvfs(above).f_flag & os.ST_RDONLY:
+            raise _cannot(folder, f"{shown(above)} is on a read-only file system")
         if not os.access(above, os.W_OK | os.X_OK):
             raise _cannot(folder, f"no permission to write in {shown(above)}")
         own.append(folder)
@@ -38,12 +40,15 @@ def missing(options: RunOptions) -> tuple[list[str], list[str]]:
 
 
 def make(options: RunOptions, folders: list[str]) -> None:
-    """Make those of the folders that are missing, parents included, mode 0700, and say so. Raises `CannotCreate`."""
+    """Make those of the folders that are missing, parents included, as `mkdir -p` would, and say so.
+
+    Raises `CannotCreate`.
+    """
     for folder in folders:
         chain = _chain(folder)
         for path in chain:
             try:
-                os.mkdir(path, 0o700)
+                os.mkdir(path)
             except OSError as error:
                 raise _cannot(path, error.strerror or str(error)) from error
         if chain:

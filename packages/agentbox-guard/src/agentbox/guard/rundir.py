@@ -44,6 +44,7 @@ class RunDir:
             if len(os.fsencode(path)) + len("/channel") > SOCKET_LIMIT:
                 trouble = f"{base} is too long a path for a socket"
                 continue
+            lock = -1
             try:
                 os.mkdir(path, 0o700)
                 lock = os.open(path + "/lock", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -52,6 +53,9 @@ class RunDir:
                 os.mkdir(path + "/home", 0o700)
             except OSError as error:
                 trouble = f"{base}: {error.strerror}"
+                remove_tree(path)  # a full disk may take the folder and not what is in it
+                if lock >= 0:
+                    os.close(lock)
                 continue
             return cls(path, lock)
         raise CannotCreate(
@@ -96,6 +100,7 @@ def _bases(environ: Mapping[str, str]) -> list[str]:
 
 
 def _prefix() -> str:
+    # With what follows it the shape of a name that no denial suggests (docs/spec/policy.md, 5.11).
     return f"agentbox-{os.getuid()}-"
 
 

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import os
-import resource
-import sys
 import time
 
-from agentbox.guard import arguments, kernel, launch, welcome
+from agentbox.guard import arguments, descriptors, launch, welcome
 from agentbox.guard import family as families
 from agentbox.guard.command import Command
 from agentbox.guard.connections import Processes
 from agentbox.guard.decisions import Desk
 from agentbox.guard.dispatch import Dispatcher
-from agentbox.guard.errors import GuardError, GuardFailed
+from agentbox.guard.errors import GuardFailed
+from agentbox.guard.failures import explain, tell
 from agentbox.guard.family import Family
 from agentbox.guard.gate import Gate
 from agentbox.guard.hashes import Hashes
+from agentbox.guard.header import header
 from agentbox.guard.jobs import Jobs
 from agentbox.guard.loop import Loop
 from agentbox.guard.names import Names
 from agentbox.guard.notes import notes
 from agentbox.guard.record import RecordSession
 from agentbox.guard.session import Ended, EndRun, Event
+from agentbox.guard.signals import ENDING
 from agentbox.policy.forms.path import shown
-from agentbox.trace import TraceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,35 +38,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.checkpoint import Checkpoint
+    from agentbox.guard.failures import Failure
     from agentbox.guard.kernel.announced import Announced
     from agentbox.guard.kernel.confined import Confined
     from agentbox.guard.launch import Child
     from agentbox.guard.session import Session
     from agentbox.guard.supervisor import Run
 
-VERSION = "0.1.0"
 HELLO_TIMEOUT = 30.0
 """Seconds that the agent's guard gets to come up; a loaded machine with a cold disk needs a few."""
-TRACE_LOST = 74
-OUTER = "outer run"
-"""What stands in a header for the layers of a run that is inside another."""
 _TICK = 1.0
 _LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still be heard before they are ended
 _GRACE = 0.1  # seconds in which they may end by themselves
-_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
+_GRACES = 10  # how often those get it that are at work, or wait for a processor
 _SAME_SIGNAL = 0.2  # seconds
 _LAST_JOBS = 5.0  # seconds that effects under way get to be recorded when the agent is gone
-
-
-class Failure(Exception):
-    """The run had to be ended: what the user reads, the exit status, and whether the trace can still be written."""
-
-    def __init__(self, text: str, status: int, *, hint: str = "", trace_lost: bool = False) -> None:
-        super().__init__(text)
-        self.text = text
-        self.status = status
-        self.hint = hint
-        self.trace_lost = trace_lost
 
 
 def conduct(run: Run, child: Child, report: int, listener: Socket, session: Session | None) -> int:
@@ -92,13 +78,13 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
         service.confirm(report, options.argv[0])
         ended = service.serve()
     except Exception as error:
-        failure = explain(error)
         if service is not None:
             service.agent_is_gone()
         family.end(service.loop.pids if service else [], lambda: None)
+        failure = explain(error)
         if service is not None and not failure.trace_lost:
             service.begin()
-        _tell(run, failure)
+        tell(run.options.say, failure)
         ended = Ended(failure.status, duration=_age(run), failure=failure.text.partition("\n")[0])
         if service is not None:
             ended.hurry = service.hurry
@@ -122,74 +108,9 @@ def _close(run: Run, ended: Ended, failure: Failure | None) -> int:
         status = run.session.finish(ended)
     except Exception as error:
         failure = explain(error)
-        _tell(run, failure)
+        tell(run.options.say, failure)
         return failure.status
     return status if failure is None else failure.status
-
-
-def _tell(run: Run, failure: Failure) -> None:
-    for line in failure.text.splitlines():
-        run.options.say(line)
-    if failure.hint:
-        run.options.say(f"hint: {failure.hint}")
-
-
-def explain(error: Exception) -> Failure:
-    """What an exception means for the user; the traceback of a defect is shown only with AGENTBOX_DEBUG=1."""
-    if os.environ.get("AGENTBOX_DEBUG"):
-        import traceback
-
-        traceback.print_exception(error)
-    if isinstance(error, EndRun):
-        return Failure(error.report, error.status)
-    if isinstance(error, TraceError) and error.code == "moved":
-        return Failure(str(error), TRACE_LOST, hint=error.hint)
-    if isinstance(error, TraceError):
-        text = f"{error}; the agent was ended, because nothing may happen unrecorded"
-        lost = error.code in ("full", "io", "changed")
-        return Failure(text, TRACE_LOST if lost else GuardFailed.status, hint=error.hint, trace_lost=lost)
-    if isinstance(error, GuardError):
-        return Failure(str(error), error.status, hint=error.hint)
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    place = f"{os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where is not None else "?"
-    return Failure(
-        f"internal error at {place}: {type(error).__name__}: {error}; the agent was ended",
-        GuardFailed.status,
-        hint="a defect in agentbox; AGENTBOX_DEBUG=1 shows the traceback to report",
-    )
-
-
-def header(run: Run) -> dict[str, Any]:
-    """The args of `run.start`."""
-    options, policy = run.options, run.options.policy
-    machine = os.uname()
-    return {
-        "run": os.path.basename(run.rundir.path).rpartition("-")[2],
-        "argv": options.argv,
-        "cwd": options.cwd,
-        "mode": run.session.mode,
-        "runtime": run.how.runtime,
-        "policy": policy.text,
-        "policy_name": policy.name,
-        "policy_sha256": policy.sha256,
-        "layers": [OUTER] if run.nested else [*(("guard",) if run.how.arms else ()), *run.layers],
-        "enforced_by": _enforced_by(run),
-        "env": sorted(run.environ),
-        "hash_seed": run.hash_seed,
-        "versions": {"agentbox": VERSION, "python": ".".join(map(str, sys.version_info[:3]))},
-        "platform": f"{machine.sysname} {machine.release} {machine.machine}",
-    }
-
-
-def _enforced_by(run: Run) -> dict[str, list[str]]:
-    found = kernel.enforcement(run.layers, welcome.GUARDED_KINDS)
-    if run.nested:
-        return {kind: [OUTER] for kind in found}
-    if run.session.mode == "observe":  # but for the environment, which the launcher builds before
-        return {kind: parts if kind == "env" else [] for kind, parts in found.items()}
-    return found
 
 
 def _age(run: Run) -> float:
@@ -232,6 +153,7 @@ class Service:
             hashes=hashes,
             runtimes=options.runtimes,
         )
+        desk.own_loopback = options.scratch is not None and options.scratch.own_loopback
         self._desk = desk
         self._message = message
         self._processes = Processes()
@@ -254,6 +176,8 @@ class Service:
         )
         self._closed_at = 0.0
         self._hurried = False
+        self._asked = 0
+        """The signal by which somebody has asked for the end while the agent lived."""
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
         self._dispatcher.answer = self.loop.answer
 
@@ -288,17 +212,24 @@ class Service:
             launch.confirm(self._child, report, name)
             self._check_ended(name)
             return
-        self._confined = Confined(
-            self._run,
-            taken,
-            self._desk,
-            self._processes,
-            self._announced,
-            self._jobs,
-            self._gate,
-            self._message,
-            self._dispatcher.begin,
-        )
+        try:
+            self._confined = Confined(
+                self._run,
+                taken,
+                self._desk,
+                self._processes,
+                self._announced,
+                self._jobs,
+                self._gate,
+                self._message,
+                self._dispatcher.begin,
+            )
+        except (FileNotFoundError, ProcessLookupError):  # in /proc: who has just handed over has ended
+            self._await_end()
+            if not self.loop.ended:
+                raise
+            self._check_ended(name)
+            return
         self._confined.start(self.loop, self._child.pid)
         if self._starts_held:
             self._snapshot_first(name)
@@ -324,26 +255,32 @@ class Service:
         self._gate.before(event, lambda: outcome.append(""), outcome.append)
         while not outcome:
             self.loop.turn(_TICK)
-            if ending := sorted(_signal.sigpending() & set(_ENDING)):
-                raise EndRun(128 + ending[0], f"{name}: was not started: a signal came before its checkpoint was taken")
+            if asked := self._run.signals.asked():
+                raise EndRun(128 + asked, f"{name}: was not started: a signal came before its checkpoint was taken")
         if outcome[0]:
             raise CheckpointError(f"{name}: was not started: {outcome[0]}")
         self._starts_held = False
         if self._command is not None:
             self._command.begin(self._started)
 
+    def _await_end(self) -> None:
+        """Give our child a moment to follow the one that it stands for."""
+        deadline = time.monotonic() + _TICK
+        while not self.loop.ended and time.monotonic() < deadline:
+            self.loop.turn(deadline - time.monotonic())
+
     def _check_ended(self, name: str) -> None:
         """The child has ended before the command's exec: raise `GuardFailed`, unless the user has ended it."""
         ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
         killed = ended is not None and ended.si_code != os.CLD_EXITED
-        if ended is None or (killed and ended.si_status in _ENDING):
+        if ended is None or (killed and ended.si_status in ENDING):
             return
         os.waitpid(self._child.pid, 0)
         how = f"{'by signal' if killed else 'with status'} {ended.si_status}"
-        raise GuardFailed(
-            f"{name}: was not started: what prepares its confinement ended first, {how}",
-            "can /dev/null be opened for reading and writing? agentbox doctor tries each layer",
-        )
+        hint = "can /dev/null be opened for reading and writing? agentbox doctor tries each layer"
+        if killed and ended.si_status == _signal.SIGKILL:
+            hint = "somebody killed it, or the system did for lack of memory"
+        raise GuardFailed(f"{name}: was not started: what prepares its confinement ended first, {how}", hint)
 
     @property
     def _agent(self) -> int:
@@ -370,7 +307,8 @@ class Service:
     def begin(self) -> None:
         """Start the session, get ready for many connections: nothing that the first hello should have to wait for."""
         self._dispatcher.begin()
-        _raise_descriptor_limit()
+        if not self._closed_at:
+            descriptors.keep()  # every question of a guard is a connection
 
     def close(self) -> None:
         """Close the channel, and with it whatever still waits for an answer."""
@@ -384,16 +322,21 @@ class Service:
             return
         left = HELLO_TIMEOUT
         while not self.loop.ended and not self._processes.is_armed(self._agent):
-            before = time.monotonic()
-            self.loop.turn(_TICK)
+            left -= self._turn(_TICK)
             if self._dispatcher.greeted:
                 self.begin()
-            # A turn counts for a tick at most, so that a run that was stopped (Ctrl-Z) does not run out of time.
-            left -= min(time.monotonic() - before, _TICK)
             if left <= 0:
                 raise GuardFailed(
                     f"the guard did not come up in the agent within {HELLO_TIMEOUT:g} seconds; the agent was ended"
                 )
+
+    def _turn(self, seconds: float) -> float:
+        """One turn of the loop, and what it counts: `seconds` at most, so that a run that was stopped (Ctrl-Z), or with
+        its whole machine, does not run out of time.
+        """
+        before = time.monotonic()
+        self.loop.turn(seconds)
+        return min(time.monotonic() - before, seconds)
 
     def _settle(self) -> None:
         """Hear what was sent, end what outlives the agent, and let effects that are under way be recorded."""
@@ -415,9 +358,12 @@ class Service:
 
     def _wait_for_helpers(self) -> None:
         """Let end what ends by itself once the agent is gone: multiprocessing's resource tracker takes a few ms."""
-        deadline = time.monotonic() + _GRACE
-        while self._family.children() and (left := deadline - time.monotonic()) > 0:
-            self.loop.turn(left)  # SIGCHLD wakes it, and `_child_ended` collects
+        for _ in range(_GRACES):
+            left = _GRACE
+            while self._family.children() and left > 0:
+                left -= self._turn(_GRACE / 5)  # SIGCHLD wakes it, and `_child_ended` collects
+            if not self._family.is_at_work():
+                return
 
     def _listen_until_quiet(self, patience: float) -> None:
         deadline = time.monotonic() + patience
@@ -431,11 +377,13 @@ class Service:
         if self._run.how.arms and not self._processes.is_armed(self._agent):
             how = f"by signal {number}" if number else f"with status {code}"
             failure = f"the guard was never live: the agent's process ended {how} before any of its code could run"
-            status = status if number else GuardFailed.status
+            if not number:  # an interpreter that meets Ctrl-C while it starts ends with 1
+                status = 128 + self._asked if self._asked and code else GuardFailed.status
         return Ended(status, signal=number, duration=_age(self._run), failure=failure, hurry=self.hurry)
 
     def agent_is_gone(self) -> None:
-        """From now on a signal is meant for us."""
+        """From now on a signal is meant for us, and what was kept for the end is there for it."""
+        descriptors.release()
         self._closed_at = time.monotonic()
 
     def hurry(self) -> bool:
@@ -444,11 +392,13 @@ class Service:
 
     def _signal(self, number: int, forward: bool) -> None:
         """On the signal thread: pass on to the agent what was meant for it; have the loop look after children."""
+        if number in ENDING and not self._closed_at:
+            self._asked = number
         if number == _signal.SIGCHLD:
             self._jobs.post(self._child_ended, None)
         elif self._closed_at:
             # What ended the agent (Ctrl-C goes to both) may come a moment late; it is no wish to hurry.
-            self._hurried = self._hurried or (number in _ENDING and time.monotonic() > self._closed_at + _SAME_SIGNAL)
+            self._hurried = self._hurried or (number in ENDING and time.monotonic() > self._closed_at + _SAME_SIGNAL)
         elif forward:
             try:
                 if self._confined is not None:
@@ -465,7 +415,7 @@ class Service:
             self.loop.ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         if self._confined is not None and not self.loop.ended:
             self._confined.follow_stop(self._child.pid)
-        if not self._jobs.running:
+        if not self._jobs.working:
             self._family.reap()
 
 
@@ -481,18 +431,6 @@ def _checkpoint(run: Run) -> Checkpoint | None:
         environ=run.options.environ,
         keep=welcome.trace_files(run.options),
     )
-
-
-def _raise_descriptor_limit() -> None:
-    """As many descriptors as allowed: every question of a guard is a connection. The agent, already started, keeps its
-    own limit.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            pass
 
 
 def _announced() -> Announced:

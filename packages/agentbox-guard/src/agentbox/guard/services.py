@@ -9,12 +9,11 @@ import errno
 import os
 
 from agentbox.guard import procfs
-from agentbox.guard.decisions import Desk, astray, denial_of, proc_exec
+from agentbox.guard.decisions import Desk, astray, denial_of, proc_exec, protects
 from agentbox.guard.kernel import shm
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.session import Denial
-from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,13 +47,17 @@ class RunServices:
             return Denial(key, path, procfs.REASON)
         if standing is procfs.OWN:
             return None
-        if within(path, list(desk.private.values())) or (key == "read" and within(path, desk.readable)):
+        private = within(path, list(desk.private.values()))
+        if key == "read" and (private or within(path, desk.readable)):
             return None
         decision = desk.policy.decide(key, path)
-        if not decision.allowed:
+        if not private and not decision.allowed:
             return denial_of(decision, key)
         reason = desk.protection.reason(path) if key == "write" else ""
-        return Denial(key, path, reason, fix=path_fix(key, path, desk.cwd) or None) if reason else None
+        return protects(path, reason, desk.cwd) if reason else None
+
+    def changing(self, descriptor: int) -> None:
+        self._desk.hashes.written(os.fstat(descriptor))
 
     def check_host(self, host: str, port: int) -> Denial | None:
         decision = self._desk.policy.decide("net", host, port)

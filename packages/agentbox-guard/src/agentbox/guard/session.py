@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
         def process(self, event: Event) -> None:
             """A fact about a process: its guard is armed (`event.op` is `process.start`), it loads native code
-            (`code.load`), or agentbox has started its program (`proc.exec`).
+            (`code.load`), agentbox has started its program (`proc.exec`), or it was told that the kernel lacks a call
+            (`sys.call`).
             """
 
         def observe(self, event: Event) -> None:

@@ -1,7 +1,7 @@
 """Signals of the supervisor: held back from before the fork, then taken by one thread that can see who sent them.
 
 A signal never interrupts the loop and never ends the supervisor; what the terminal sent has reached the agent by
-itself.
+itself. SIGCONT goes on even while it is held back (signal(7)), and is the agent's too: that may have stopped alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 HELD = frozenset({
     _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGCHLD,
+    _signal.SIGCONT,
 })  # fmt: skip
+ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
+"""By these somebody asks for the end."""
 _WAKE = _signal.SIGUSR2
 
 
 class Signals:
-    """Holds the signals back when made; `restore` puts the caller's mask back. Make it on the main thread, before the
-    fork.
+    """Holds the signals back when made; `restore` puts the caller's mask back. Make it on the main thread, before there
+    is anything that a signal could leave behind.
     """
 
     __slots__ = ("_ended", "_thread", "mask")
@@ -32,6 +35,17 @@ class Signals:
         self.mask = frozenset(_signal.pthread_sigmask(_signal.SIG_BLOCK, HELD))
         self._thread: int | None = None
         self._ended = False
+
+    @staticmethod
+    def asked() -> int:
+        """The signal by which somebody has asked for the end before there is an agent to pass it on to; 0 for none.
+
+        It is used up. What this process ignores, as SIGHUP under nohup, waits like any other while it is held.
+        """
+        for number in sorted(_signal.sigpending() & set(ENDING)):
+            if _signal.getsignal(number) != _signal.SIG_IGN:
+                return int(_signal.sigwait((number,)))
+        return 0
 
     def listen(self, deliver: Callable[[int, bool], None]) -> None:
         """Start the thread; `deliver(number, forward)` is called on it, `forward` false if the agent has had the signal

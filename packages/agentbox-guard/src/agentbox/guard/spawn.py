@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import posix_spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(
     inside[1], outside[1] = outside[1], inside[1]  # the program reads the first pipe and writes the others
     inside[2], outside[2] = outside[2], inside[2]
     try:
-        program = (start or _Child)(file, argv, environ, cwd, inside)
+        program = start(file, argv, environ, cwd, inside) if start else _Child(file, argv, environ, cwd, inside, family)
     except OSError:
         _close(outside)
         raise
@@ -72,22 +72,17 @@ def run(
 class _Child:
     """A program started by the supervisor itself."""
 
-    __slots__ = ("pid",)
+    __slots__ = ("_family", "pid")
 
-    def __init__(self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int]) -> None:
-        # posix_spawn(3) has no working directory: this thread leaves the shared one behind (unshare(2), CLONE_FS) and
-        # changes its own.
-        syscalls.unshare(syscalls.CLONE_FS)
-        os.chdir(cwd)
-        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(ends)]
-        default = (signal.SIGPIPE, signal.SIGXFSZ)
-        self.pid = os.posix_spawn(
-            file, list(argv), dict(environ), file_actions=actions, setsigmask=(), setsigdef=default
-        )
+    def __init__(
+        self, file: str, argv: Sequence[str], environ: Mapping[str, str], cwd: str, ends: list[int], family: Family
+    ) -> None:
+        self._family = family
+        self.pid = posix_spawn.spawn(file, argv, environ, cwd, ends, (signal.SIGPIPE, signal.SIGXFSZ))
 
     def wait(self) -> int:
         """Its wait status, when it has ended."""
-        return os.waitpid(self.pid, 0)[1]
+        return self._family.wait(self.pid)
 
 
 def _converse(ends: list[int], stdin: bytes, deadline: float | None, limit: int) -> tuple[bytes, bytes]:

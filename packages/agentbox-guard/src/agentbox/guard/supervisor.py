@@ -22,7 +22,7 @@ from agentbox.guard.signals import Signals
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agentbox.guard.kernel.confine import Confinement
     from agentbox.guard.kernel.grounds import Grounds
@@ -103,17 +103,20 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     how = _recognise(options, live, nested)
     _fill_standard_descriptors()
     _pin_imports(options)
-    rundir = RunDir.make(_base(options))
-    signals = None
+    signals = Signals()
+    rundir = None
     try:
+        rundir = RunDir.make(_base(options))
         ready = Run(options, how, live, rundir, nested=nested)
+        ready.signals = signals
         session = session_factory(options, rundir) if session_factory else None
         if options.create_roots:
             session = _make_write_folders(ready, session)
         listener = _listen(rundir.channel)
-        signals = ready.signals = Signals()
         if live:
             ready.confinement = _confine(ready)
+        if asked := signals.asked():
+            return 128 + asked
         child, report = launch.start(
             how.file,
             how.argv,
@@ -128,9 +131,9 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
 
         return conduct(ready, child, report, listener, session)
     finally:
-        if signals is not None:
-            signals.restore()
-        rundir.remove()
+        if rundir is not None:
+            rundir.remove()
+        signals.restore()
 
 
 def _need_descriptors() -> None:
@@ -183,14 +186,15 @@ def _base(options: RunOptions) -> Mapping[str, str]:
 
 def _recognise(options: RunOptions, live: tuple[str, ...], nested: bool) -> Launch:
     path = _base(options).get("PATH", environment.DEFAULT_PATH)
-    file = launch.find_command(options.argv[0], options.cwd, path)
+    file = launch.find_command(options.argv[0] if options.argv else "", options.cwd, path)
     command = runtimes.Command(
         file, options.argv, cwd=options.cwd, environ={"PATH": path}, write_roots=options.policy.write_roots()
     )
     try:
         how = runtimes.recognise(command, options.runtimes)
     except Unconfinable as error:
-        if not (live or nested) or isinstance(error, OutdatedInterpreter):
+        held = nested or (live and not options.needs_guard)
+        if not held or isinstance(error, OutdatedInterpreter):
             raise
         how = NATIVE.recognise(command)  # the layers hold it, and nobody explains
         how.script = python_script(command)
@@ -198,7 +202,7 @@ def _recognise(options: RunOptions, live: tuple[str, ...], nested: bool) -> Laun
             options.say(f"{error}; it runs without its guard")
     if nested:
         how.arms = False  # by us, that is
-    elif not live and not runtimes.is_guarded(how.runtime, options.runtimes):
+    elif (options.needs_guard or not live) and not runtimes.is_guarded(how.runtime, options.runtimes):
         raise Unguarded(
             f"{options.argv[0]}: no guard runs inside it and no kernel layer is live, so nothing was run",
             "leave --layers guard away, or run a Python or Node program; what that starts in turn needs an exec: rule",
@@ -252,6 +256,7 @@ def _pin_imports(options: RunOptions) -> None:
     roots = [rule.form["root"] for rule in options.policy.rules_of(("write",))]
     if not roots:
         return
+    from agentbox.guard.welcome import code_roots
 
     def is_open(entry: str) -> bool:
         place = os.path.realpath(os.path.join(options.cwd, entry))
@@ -259,14 +264,19 @@ def _pin_imports(options: RunOptions) -> None:
 
     if sys.pycache_prefix and is_open(sys.pycache_prefix):
         sys.pycache_prefix = None
-    own = homes(sys.executable) if sys.executable else []
-    real = [os.path.realpath(os.path.join(options.cwd, entry)) for entry in sys.path]
-    sys.path[:] = [entry for entry in real if not is_open(entry) or within(entry, own)]
-    # A name that leads over a link is not looked up again: whoever may replace the link would choose what is loaded.
+    sealed = [*code_roots(), *(homes(sys.executable) if sys.executable else ())]
+
+    def pinned(entries: Iterable[str]) -> list[str]:
+        # A name that leads over a link is not looked up again: who may replace the link would choose what is loaded.
+        real = [os.path.realpath(os.path.join(options.cwd, entry)) for entry in entries]
+        return [entry for entry in real if not is_open(entry) or within(entry, sealed)]
+
+    # First the packages: where a namespace lies is looked for anew, and in less, once sys.path has changed.
     for module in list(sys.modules.values()):
-        folders = getattr(module, "__path__", None)  # that of a namespace is looked for anew when sys.path changes
+        folders = getattr(module, "__path__", None)
         if folders is not None:
-            module.__path__ = [os.path.realpath(folder) for folder in folders]
+            module.__path__ = pinned(folders)
+    sys.path[:] = pinned(sys.path)
     sys.path_importer_cache.clear()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from agentbox.guard.cgroups import own_limit_files
 from agentbox.guard.paths import existing
 
 TYPE_CHECKING = False
@@ -38,12 +39,13 @@ SYSTEM_FILES = (
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
     # devices without content of anybody
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
-    # the machine's capacity and load: proc(5), cgroups(7), what os.cpu_count and thread pools read
+    # the machine's capacity, limits and load: proc(5), cgroups(7), what os.cpu_count, thread pools and servers read
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
-    "/proc/filesystems", "/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/uuid",
-    "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu/online",
-    "/sys/devices/system/cpu/possible", "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/memory.max",
-    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/proc/filesystems", "/proc/cgroups", "/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/random/uuid", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/cap_last_cap",
+    "/proc/sys/vm/overcommit_memory", "/proc/sys/net/core/somaxconn", "/proc/sys/fs/inotify",
+    "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages",
+    "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
 """Files and trees that are readable without a rule and without an entry (docs/reference/architecture.md)."""
 
@@ -65,7 +67,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "policy": options.policy.normal_form(),
         "cwd": options.cwd,
         "engine": _engine(),
-        "readable": [*existing(SYSTEM_FILES), *_own_files(how)],
+        "readable": [*existing([*SYSTEM_FILES, *own_limit_files()]), *_own_files(how)],
         "listable": [how.listable] if how.listable else [],
         "writable": run.private,
         "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
@@ -73,12 +75,12 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "env": dict(run.variables),
         "never": never_passed_names(),
     }
-    if run.grounds is None:
+    if run.grounds is not None:
+        run.grounds.widen(message)
+    if not message.get("contained"):
         from agentbox.guard.kernel.protect import Protection
 
         message["protected"] = Protection(options.policy, tuple(run.private.values())).tuples()
-    else:
-        run.grounds.widen(message)
     return message
 
 
@@ -87,7 +89,7 @@ def planned_from(run: Run) -> dict[str, Any]:
     start waits for it.
     """
     context: dict[str, Any] = {
-        "readable": [*SYSTEM_FILES, *_own_files(run.how)],
+        "readable": [*SYSTEM_FILES, *own_limit_files(), *_own_files(run.how)],
         "listable": [],
         "writable": run.rundir.private,
         "sealed": _sealed(run.options),

@@ -6,7 +6,7 @@ A row is loaded when it is first asked: every run's start would wait for all of 
 
 from __future__ import annotations
 
-from agentbox.guard.decisions._base import Desk, Verdict, astray, denial_of, denial_text
+from agentbox.guard.decisions._base import Desk, Verdict, astray, denial_of, denial_text, protects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,4 +31,4 @@ def decider(op: str) -> Decider:
     return found
 
 
-__all__ = ["DECIDERS", "Desk", "Verdict", "astray", "decider", "denial_of", "denial_text"]
+__all__ = ["DECIDERS", "Desk", "Verdict", "astray", "decider", "denial_of", "denial_text", "protects"]

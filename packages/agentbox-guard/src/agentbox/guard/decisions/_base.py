@@ -7,7 +7,9 @@ import os
 
 from agentbox.guard.errors import ProtocolError
 from agentbox.guard.kernel.protect import Protection
+from agentbox.guard.kernel.protected import BUILTIN
 from agentbox.guard.session import Denial
+from agentbox.policy.forms.path import of_one_run, path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +42,12 @@ if TYPE_CHECKING:
         def start_problem(self, pid: int, file: str, argv: list[str]) -> Denial | None:
             """Why the process may not start the resolved `file`, or None."""
 
-        def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
-            """For an address that the run's own network decides on: the denial, and the host's name."""
+        def inside(
+            self, op: str, address: str, port: int, pid: int, *, datagram: bool = False
+        ) -> tuple[Denial | None, str] | None:
+            """For an address that the run's own network decides on: the denial, and the host's name. `datagram` is told
+            of what is to be bound.
+            """
 
         own_processes: bool
         """Whether no process can even name one that is not of the run."""
@@ -56,6 +62,9 @@ if TYPE_CHECKING:
             """What takes time (hashing, looking up), for an allowed `verdict.slow`, in a thread; may still refuse."""
 
 
+PASSING = "; its folder has another name in each run, so no rule can name it"
+
+
 class Desk:
     """What the run's decisions are made from: policy, folders, environment, names, file hashes, processes."""
 
@@ -67,6 +76,7 @@ class Desk:
         "hashes",
         "hidden",
         "names",
+        "own_loopback",
         "policy",
         "private",
         "protection",
@@ -106,6 +116,8 @@ class Desk:
         self.names = names
         self.hashes = hashes
         self.runtimes = runtimes
+        self.own_loopback = False
+        """Whether the run has a loopback that is nobody else's, on which nothing needs a rule; so in a replay, too."""
         self.start: Starter | None = None
         """How programs for SDK calls are started inside the run's layers; None: by the supervisor itself."""
         self.wall: Wall | None = None
@@ -163,6 +175,14 @@ def astray(policy: Policy, host: str, port: int | None, address: str) -> Denial:
     fix = policy.decide("net", address, port).fix
     reason = f"it leads to {address} (this machine), which needs a rule of its own"
     return Denial("net", decision.target, reason, rule=rule_text(decision), fix=fix or None)
+
+
+def protects(path: str, reason: str, cwd: str) -> Denial:
+    """The built-in protection's refusal to change `path`, with the rule that would lift it, if any can."""
+    fix = path_fix("write", path, cwd)
+    if of_one_run(path, cwd):
+        reason = reason.removesuffix(BUILTIN) + PASSING
+    return Denial("write", path, reason, fix=fix or None)
 
 
 def rule_text(decision: Decision) -> str | None:

@@ -21,8 +21,8 @@ _ANY = {"inet": "0.0.0.0", "inet6": "::"}
 
 
 class Endpoint:
-    """Args: `family` (`inet` or `inet6`), `address` and `port`; or `path` for a unix socket (a NUL or `@` in front: an
-    abstract name).
+    """Args: `family` (`inet` or `inet6`), `address` and `port`, and `datagram` (true) where such a socket is bound; or
+    `path` for a unix socket (a NUL or `@` in front: an abstract name).
     """
 
     def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
@@ -34,7 +34,7 @@ class Endpoint:
             verdict = Verdict({"family": family})
             verdict.denial = Denial("net", f"socket family {family}", "only TCP, UDP and unix sockets can be allowed")
             return verdict
-        return _inet(op, host or _ANY[family], port, pid, desk)
+        return _inet(op, host or _ANY[family], port, pid, desk, datagram=args.get("datagram") is True)
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         """Nothing takes time here."""
@@ -43,15 +43,17 @@ class Endpoint:
 DECIDER = Endpoint()
 
 
-def _inet(op: str, host: str, port: int, pid: int, desk: Desk) -> Verdict:
+def _inet(op: str, host: str, port: int, pid: int, desk: Desk, *, datagram: bool) -> Verdict:
     address = literal(host)
     verdict = Verdict({"host": address or host, "address": address, "port": port})
     if desk.wall is not None and address:
-        decided = desk.wall.inside(op, address, port, pid)
+        decided = desk.wall.inside(op, address, port, pid, datagram=datagram)
         if decided is not None:
             verdict.denial, verdict.args["host"] = decided
             verdict.later = True
             return verdict
+    if op == "net.bind" and address and desk.own_loopback:
+        return verdict
     decision = desk.policy.decide("net", address or host, port)
     if not address:
         denial = denial_of(decision, "net")

@@ -7,11 +7,15 @@ open.
 from __future__ import annotations
 
 from agentbox.guard.decisions._base import Desk, Verdict, astray, denial_of, member
-from agentbox.guard.names import literal
+from agentbox.guard.names import key, literal
+from agentbox.policy.address import is_localhost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+_LOOPBACK = (("127.0.0.1", "inet"), ("::1", "inet6"))
 
 
 class Resolve:
@@ -28,6 +32,13 @@ class Resolve:
             verdict = Verdict({"host": host, "addresses": [address]})
             verdict.value = {"addresses": [address]}
             verdict.quiet = True  # no query is made, and the connect that may follow is decided for itself
+            return verdict
+        if desk.own_loopback and is_localhost(key(host)):
+            # RFC 6761: never asked of anybody; who may be reached there is decided at the connect.
+            found = [one for one, kind in _LOOPBACK if family in ("any", kind)]
+            verdict = Verdict({"host": host, "addresses": found})
+            verdict.value = {"addresses": found}
+            verdict.quiet = True
             return verdict
         verdict = Verdict({"host": host, "_port": port or None, "_family": family})
         verdict.slow = True

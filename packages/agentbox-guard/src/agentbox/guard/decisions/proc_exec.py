@@ -11,6 +11,7 @@ import os
 from agentbox.guard.decisions._base import Desk, Verdict, denial_of, executable, member, rule_text, texts
 from agentbox.guard.errors import GuardError
 from agentbox.guard.launch import find_command
+from agentbox.guard.meant import folder_problem
 from agentbox.guard.paths import is_name, resolve, show_path, within
 from agentbox.guard.runtimes import _flags
 from agentbox.guard.runtimes.python import hops, interpreter
@@ -58,11 +59,13 @@ def decide(
         return _missing(file, argv, cwd, desk, errno.ENOENT)
     if not os.path.isfile(real):
         return _missing(real, argv, cwd, desk, errno.EACCES if os.path.exists(real) else errno.ENOENT)
-    verdict = Verdict(_recorded(real, argv, cwd, desk))
+    verdict = Verdict(_recorded(real, argv, _folder(cwd, pid), desk))
     verdict.args["_file"] = real
     verdict.slow = True
     if desk.wall is not None:
         verdict.denial = desk.wall.start_problem(pid, real, argv)
+        if verdict.denial is None and desk.wall.is_agent(pid):
+            verdict.denial = folder_problem(desk.policy, real, argv, cwd)
         return verdict
     decision = desk.policy.decide("exec", real, argv)
     target = " ".join([real, *argv[1:]])
@@ -70,6 +73,8 @@ def decide(
         verdict.denial = denial_of(decision, "exec")
     elif within(real, desk.hidden):
         verdict.denial = Denial("exec", target, "it is agentbox's own record of this run")
+    elif (moved := folder_problem(desk.policy, real, argv, cwd)) is not None:
+        verdict.denial = moved
     elif executable(real):
         path = desk.environ.get("PATH", "") if path is None else path
         problem = _guard_problem(written, argv, cwd, env_ok, desk, path)
@@ -165,6 +170,14 @@ def _recorded(real: str, argv: list[str], cwd: str, desk: Desk) -> dict[str, Any
         "argv": [show_path(word, desk.private) for word in argv],
         "cwd": show_path(cwd, desk.private),
     }
+
+
+def _folder(cwd: str, pid: int) -> str:
+    """A working directory as the kernel tells it; as written where it cannot be one, since nothing starts there."""
+    try:
+        return resolve(cwd, "/", pid)
+    except OSError:
+        return cwd
 
 
 def _missing(file: str, argv: list[str], cwd: str, desk: Desk, code: int) -> Verdict:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentbox.guard.effects._base import Args, Result
 
 _CHUNK = 4096
+_KERNELS = ("/proc/", "/sys/")
 
 
 class FsRead:
@@ -32,10 +33,18 @@ class FsRead:
 
     def perform(self, args: Args, context: EffectContext) -> Result:
         try:
-            data = _read(args["_path"], context)
+            data = (_read_of_kernel if args["_path"].startswith(_KERNELS) else _read)(args["_path"], context)
         except OSError as error:
             return _base.os_error(error)
         return {"body": data, "sha256": _base.sha256(data), "size": len(data)}
+
+
+def _read_of_kernel(path: str, context: EffectContext) -> bytes:
+    """What the kernel makes up is told as a program of the run would be told it, which has no capability."""
+    from agentbox.guard.kernel.powers import Lowered
+
+    with Lowered():
+        return _read(path, context)
 
 
 def _read(path: str, context: EffectContext) -> bytes:

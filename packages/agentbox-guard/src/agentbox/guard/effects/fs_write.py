@@ -13,6 +13,8 @@ from agentbox.guard.effects import _base, _files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentbox.guard.context import EffectContext
     from agentbox.guard.effects._base import Args, Result
 
@@ -49,6 +51,15 @@ class FsWrite:
 
 
 def _write(path: str, data: bytes, context: EffectContext) -> None:
+    if not put(path, data, context.services.changing):
+        raise _files.refuse_moved("write", path, context)
+
+
+def put(path: str, data: bytes, changing: Callable[[int], None] = lambda fd: None) -> bool:
+    """Make `data` the whole content of a resolved path, over no link; `changing` is told a file that is there before.
+
+    False where the path leads elsewhere by now. Raises `OSError`.
+    """
     for _ in _files.tries():
         try:
             folder, name = _files.open_folder(path)
@@ -60,15 +71,17 @@ def _write(path: str, data: bytes, context: EffectContext) -> None:
             continue
         except FileNotFoundError:
             if _create(folder, name, data):
-                return
+                return True
             continue
         finally:
             os.close(folder)
         try:
-            return _overwrite(fd, data)
+            changing(fd)
+            _overwrite(fd, data)
+            return True
         finally:
             os.close(fd)
-    raise _files.refuse_moved("write", path, context)
+    return False
 
 
 def _overwrite(fd: int, data: bytes) -> None:

@@ -36,18 +36,23 @@ class ProcRun:
         )
         stdin = _base.body(args, "input", self.op)
         timeout = _base.seconds(args, "timeout", self.op)
-        facts = context.program(argv, cwd)
         # An argument inside a private folder has another name in every run.
         recorded: Args = {"argv": [context.show(word) for word in argv], "cwd": context.show(cwd)}
         if stdin is not None:
             recorded["input"] = stdin
-        recorded["file"] = context.show(facts["file"])
-        return {**recorded, "_argv": argv, "_file": facts["file"], "_cwd": cwd, "_timeout": timeout}
+        try:
+            file = context.program(argv, cwd)["file"]
+        except OSError as error:  # no such program: recorded like any other outcome, and a replay has no need of it
+            return {**recorded, "_missing": error}
+        recorded["file"] = context.show(file)
+        return {**recorded, "_argv": argv, "_file": file, "_cwd": cwd, "_timeout": timeout}
 
     def identity(self, args: Args) -> Args:
         return {"argv": args["argv"], "cwd": args["cwd"], "input": _base.body_identity(args.get("input"))}
 
     def perform(self, args: Args, context: EffectContext) -> Result:
+        if "_missing" in args:
+            return _base.os_error(args["_missing"])
         try:
             status, stdout, stderr = context.spawn(
                 args["_argv"],

@@ -12,7 +12,7 @@ from agentbox.guard.errors import Unconfinable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agentbox.guard.kernel._base import Layer
 
@@ -68,6 +68,23 @@ def choose(wish: str, without: Sequence[str] = (), *, platform: str = sys.platfo
         return ()
     live = [name for name in LAYERS if name not in without or not load(name).probe()]
     return tuple(name for name in live if all(needed in live for needed in NEEDS.get(name, ())))
+
+
+def missing(prepare: Callable[[], object]) -> str:
+    """The first layer that does not work here, and why, in one clause; "" when all do. They are tried in a forked
+    child, which calls `prepare` before.
+    """
+    from agentbox.guard.kernel._attempt import tried
+
+    layers = [load(name) for name in LAYERS]  # here, so that the run's own child has them too
+
+    def attempt() -> None:
+        prepare()
+        for layer in layers:
+            if problem := layer.probe():
+                raise OSError(0, f"{layer.name}: {problem}")
+
+    return tried(attempt)
 
 
 def nested() -> bool:

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def in_container() -> bool:
+    """Whether this looks like the inside of a container, whose rules are in the way of much."""
+    return os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv")
+
+
 def tried(attempt: Callable[[], None]) -> str:
     """Run `attempt` in a forked child; "" when it returned, else the error that it raised, as one clause."""
     reader, writer = os.pipe()

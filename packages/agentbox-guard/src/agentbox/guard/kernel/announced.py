@@ -19,6 +19,8 @@ MOST_ANNOUNCED = 512
 """Announcements of one process that wait for the call they announce; what a failed look-up leaves behind is dropped."""
 _MOST_PROCESSES = 8192
 _OBJECTS = ("path", "to", "sha256")
+_FACTS = {"fs.write": ("size", "absent"), "fs.mkdir": ("exists",), "proc.exec": ("cwd",)}
+"""What an announcement says beside the act itself, and the kernel's layers find out by themselves."""
 
 
 class Announced:
@@ -30,33 +32,38 @@ class Announced:
     __slots__ = ("_accounts", "_acts", "_reads")
 
     def __init__(self) -> None:
-        self._acts: dict[int, dict[tuple[object, ...], int]] = {}
+        self._acts: dict[int, dict[tuple[object, ...], list[int]]] = {}
         self._reads: dict[int, dict[str, list[tuple[str, str]]]] = {}
         self._accounts = Accounts()
 
     def add(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> None:
         """A guard says that its process is about to do this; `denied`: against the policy, where that only observes."""
         acts = self._acts.setdefault(pid, {})
-        key = denied, *act(op, args)
-        acts[key] = acts.pop(key, 0) + 1
+        key = _key(op, args, denied)
+        waiting = acts[key] = acts.pop(key, [])
+        if len(waiting) < MOST_ANNOUNCED:
+            waiting.append(_facts(op, args))
         if len(acts) > MOST_ANNOUNCED:
             del acts[next(iter(acts))]
         _bound(self._acts)
 
     def take(self, pid: int, op: str, args: Mapping[str, Any], *, denied: bool = False) -> bool:
-        """True if this act was announced; it is then used up."""
+        """True if this act was announced as it is; it is then used up. What was announced with other facts is used up
+        as well, but then the act has an entry of its own.
+        """
         acts = self._acts.get(pid)
         if not acts:
             return False
-        key = denied, *act(op, args)
-        count = acts.get(key, 0)
-        if not count:
+        key = _key(op, args, denied)
+        waiting = acts.get(key)
+        if not waiting:
             return False
-        if count > 1:
-            acts[key] = count - 1
-        else:
+        shown = _facts(op, args)
+        at = next((at for at, told in enumerate(waiting) if told in (shown, _NOTHING)), -1)
+        del waiting[max(at, 0)]
+        if not waiting:
             del acts[key]
-        return True
+        return at >= 0
 
     def add_read(self, pid: int, path: str, lane: str, site: str) -> None:
         """A guard says that its process is about to read `path` (as the trace shows it), in `lane` at `site`."""
@@ -87,13 +94,20 @@ class Announced:
             reads[path] = waiting
         return found
 
+    def awaits_read(self, pid: int, path: str) -> bool:
+        """Whether a read of `path` is announced; it stays so."""
+        reads = self._reads.get(pid)
+        return reads is not None and path in reads
+
     def defer(self, event: Event) -> None:
         """A guard says what its process is about to do, and the kernel's notice will tell how that ends."""
         self._accounts.add(act(event.op, event.args), event)
 
-    def account(self, pid: int, op: str, args: Mapping[str, Any]) -> Event | None:
-        """What was so said of this act of the network, used up by asking; None if nothing was."""
-        return self._accounts.take(pid, act(op, args)) if op.startswith("net.") else None
+    def account(self, pid: int, op: str, args: Mapping[str, Any], *, refused: bool) -> Event | None:
+        """What was so said of this act, used up by asking; None if nothing was. Of an act that is not of the network
+        only what may be refused is deferred.
+        """
+        return self._accounts.take(pid, act(op, args)) if refused or op.startswith("net.") else None
 
     def forget(self, pid: int) -> None:
         """The process is gone."""
@@ -106,6 +120,21 @@ def _bound(table: dict[int, Any]) -> None:
     """Processes end without a word: the one that has been there longest goes first."""
     if len(table) > _MOST_PROCESSES:
         del table[next(iter(table))]
+
+
+def _key(op: str, args: Mapping[str, Any], denied: bool) -> tuple[object, ...]:
+    """Of a program that may start, the content counts as well: it may be another by then. A refused one has none."""
+    content = args.get("sha256") if op == "proc.exec" and not denied else None
+    return denied, repr(content), *act(op, args)
+
+
+_NOTHING = 0
+
+
+def _facts(op: str, args: Mapping[str, Any]) -> int:
+    """A number for what is said beside the act, the same for the same; it may be of any length, and much may wait."""
+    said = tuple((name, repr(args[name])) for name in _FACTS.get(op, ()) if name in args)
+    return hash(said) if said else _NOTHING
 
 
 def act(op: str, args: Mapping[str, Any]) -> tuple[object, ...]:

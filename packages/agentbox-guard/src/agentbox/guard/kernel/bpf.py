@@ -20,6 +20,8 @@ ENOSYS = 38
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS, <linux/bpf_common.h>
 _AND = 0x54  # BPF_ALU | BPF_AND | BPF_K
 _EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_KEEP = 0x07  # BPF_MISC | BPF_TAX
+_EQUAL_TO_KEPT = 0x1D  # BPF_JMP | BPF_JEQ | BPF_X
 _GREATER = 0x25  # BPF_JMP | BPF_JGT | BPF_K
 _AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
 _RETURN = 0x06  # BPF_RET | BPF_K
@@ -48,6 +50,17 @@ class Test:
         self.wanted = wanted
 
 
+class Same:
+    """A condition on the low halves of two arguments: they are the same (or, with `wanted` false, they are not)."""
+
+    __slots__ = ("argument", "other", "wanted")
+
+    def __init__(self, argument: int, other: int, *, wanted: bool = True) -> None:
+        self.argument = argument
+        self.other = other
+        self.wanted = wanted
+
+
 class Row:
     """One line of the filter: calls named `call` for which all `tests` hold get `action` (`NOTIFY`, `ERRNO | n`,
     `ALLOW`).
@@ -55,7 +68,7 @@ class Row:
 
     __slots__ = ("action", "call", "tests")
 
-    def __init__(self, call: str, action: int, *tests: Test) -> None:
+    def __init__(self, call: str, action: int, *tests: Test | Same) -> None:
         self.call = call
         self.action = action
         self.tests = tests
@@ -115,10 +128,17 @@ def _block(rows: Sequence[Row]) -> list[bytes]:
     return block
 
 
-def _test(test: Test) -> list[tuple[int, int, int, int]]:
+def _half(argument: int, high: bool) -> int:
+    return _ARGUMENTS + 8 * argument + (4 if high == (sys.byteorder == "little") else 0)
+
+
+def _test(test: Test | Same) -> list[tuple[int, int, int, int]]:
     """(code, k, jump if true, jump if false), where -1 stands for "fails" and -2 for "holds"."""
-    offset = _ARGUMENTS + 8 * test.argument + (4 if test.high == (sys.byteorder == "little") else 0)
-    made = [(_LOAD, offset, 0, 0)]
+    if isinstance(test, Same):
+        jumps = (0, -1) if test.wanted else (-1, 0)
+        one, other = _half(test.argument, False), _half(test.other, False)
+        return [(_LOAD, one, 0, 0), (_KEEP, 0, 0, 0), (_LOAD, other, 0, 0), (_EQUAL_TO_KEPT, 0, *jumps)]
+    made = [(_LOAD, _half(test.argument, test.high), 0, 0)]
     if test.mask != 0xFFFFFFFF:
         made.append((_AND, test.mask, 0, 0))
     for value in test.values:

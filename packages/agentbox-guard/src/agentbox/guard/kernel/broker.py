@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.synthetic import Synthetic
     from agentbox.guard.session import Denial
 
-CONTINUE, FAIL, DENY, DIAL = "continue", "fail", "deny", "dial"
-"""What is to be done about a call: let the kernel go on with it, fail it, refuse it by the policy, or `Broker.dial`."""
+CONTINUE, FAIL, DENY, DIAL, DONE = "continue", "fail", "deny", "dial", "done"
+"""What is to be done about a call: let the kernel go on with it, fail it, refuse it by the policy, `Broker.dial`, or
+nothing, as what was begun before has come about.
+"""
 
 
 class Request:
@@ -114,7 +116,7 @@ class Broker:
     def close(self) -> None:
         """Give up what is under way."""
         for dial in self._dials.values():
-            dial.socket.close()
+            dial.close()
         self._dials = {}
         self._epoll.close()
 
@@ -129,8 +131,8 @@ class Broker:
             return self._dissolve(request, outside)
         if request.kind == SOCK_STREAM and outside:
             number = progress(request.template)
-            if number:
-                return Answer(FAIL, {}, request, number=number)
+            if number != errno.EINVAL:
+                return Answer(FAIL if number else DONE, {}, request, number=number)
         return self._judge(request, address, port, outside)
 
     def judge_address(
@@ -224,8 +226,8 @@ class Broker:
 
     def watch(self, dial: Dial) -> None:
         """Have `dial.settled` called when its socket is connected or has failed."""
-        self._dials[dial.socket.fileno()] = dial
-        self._epoll.register(dial.socket.fileno(), select.EPOLLOUT)
+        self._epoll.register(dial.made.fileno(), select.EPOLLOUT)
+        self._dials[dial.made.fileno()] = dial
 
     def unwatch(self, dial: Dial) -> None:
         """Undo `watch`, if it was called."""
@@ -263,5 +265,5 @@ def hosts_names(address: str, path: str = "/etc/hosts") -> list[str]:
 
 
 __all__ = [
-    "CONTINUE", "DENY", "DIAL", "FAIL", "Answer", "Broker", "Request", "hosts_names", "namespace_cookie",
+    "CONTINUE", "DENY", "DIAL", "DONE", "FAIL", "Answer", "Broker", "Request", "hosts_names", "namespace_cookie",
 ]  # fmt: skip

@@ -73,6 +73,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "ioctl": (16, 29),
     "prctl": (157, 167),
     "clone": (56, 220),
+    "fork": (57, None),
+    "vfork": (58, None),
     "clone3": (435, 435),
     "unshare": (272, 97),
     "setns": (308, 268),
@@ -141,7 +143,10 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
     "personality": (135, 92),
+    "landlock_create_ruleset": (444, 444),
     "setpriority": (141, 140),
+    "setpgid": (109, 154),
+    "setrlimit": (160, 164),
     "ioprio_set": (251, 30),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
@@ -167,6 +172,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sched_setattr": (314, 274),
     "get_robust_list": (274, 100),
     "process_mrelease": (448, 448),
+    "lsm_set_self_attr": (460, 460),
 }
 """Name to (x86_64, aarch64)."""
 

@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 
-from agentbox.guard.errors import GuardFailed
+from agentbox.guard.errors import GuardFailed, Unconfinable
 from agentbox.guard.kernel import netns, shm, spawner, syscalls  # both sides of the fork need them
 
 TYPE_CHECKING = False
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _TIMEOUT = 30.0
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred, unix(7)
 _DNS, _READY, _FAILED = b"d", b"r", b"e"
+_SAMPLE = 8
+_STATE = struct.Struct(f"=i?Q{_SAMPLE}s")
+"""What comes with `_READY`: the listener's number, whether /proc is own, and where in memory some bytes are."""
 
 
 class Handover:
@@ -57,18 +60,24 @@ class Handover:
     def take(self) -> Taken | None:
         """In the supervisor: what the child has handed over; None when it ended before, and has said why elsewhere.
 
-        The child waits until `release`. Raises `GuardFailed`.
+        The child waits until `release`. Raises `GuardFailed`, and `Unconfinable` where the machine keeps the child from
+        us.
         """
         self._inner.close()
         taken = self._taken
         while data := self._receive():
             if data[:1] == _READY:
-                number, taken.fresh_proc = struct.unpack("=i?", data[1:])
+                number, taken.fresh_proc, address, content = _STATE.unpack(data[1:])
                 try:
                     if number >= 0:
-                        taken.listener = _adopt(taken.agent, number)
+                        taken.listener = adopt(taken.agent, number)
+                        _need_memory(taken.agent, address, content)
                 except ProcessLookupError:
                     return None  # somebody has ended it meanwhile
+                except OSError as error:
+                    from agentbox.guard.launch import way_out
+
+                    raise Unconfinable(f"cannot be confined: seccomp: {error.strerror}", way_out("seccomp")) from None
                 return taken
         return None
 
@@ -136,10 +145,11 @@ class Confinement:
         self._starter.close()
         return spawner.Spawner(self._requests, Handover, post)
 
-    def enter(self, start: Callable[[], Never]) -> Never:
+    def enter(self, start: Callable[[], Never], failed: Callable[[OSError], object]) -> Never:
         """In the forked child: go in, and call `start`, which executes the program, when the supervisor is ready.
 
-        Raises `OSError`, its text beginning with the name of the layer that cannot be applied.
+        Raises `OSError`, its text beginning with the name of the layer that cannot be applied; `failed` is given it
+        where that shows in a process that was forked on the way.
         """
         context = dict(self._context())
         if "netns" in self.names:  # first: the others are planned for what it shows
@@ -157,8 +167,9 @@ class Confinement:
 
         init.run(
             lambda: self._last_steps(start, fresh[0]),
-            in_init=lambda: fresh.append(netns.fresh_proc()),
+            in_init=lambda: fresh.append(_own_proc()),
             beside=self._fork_starter,
+            failed=failed,
         )
 
     def _plan(self, name: str, context: Mapping[str, Any]) -> None:
@@ -198,6 +209,8 @@ class Confinement:
         """Apply what is for each program, hand over, and start it when the supervisor says so. Raises `OSError`."""
         netns.drop_capabilities()
         listener = -1
+        content = os.urandom(_SAMPLE)
+        sample = syscalls.Sample(content)
         for name in ("landlock", "seccomp"):
             if name in self._plans:
                 with _named(name):
@@ -205,13 +218,18 @@ class Confinement:
         if "seccomp" in self._plans:
             listener = self._plans["seccomp"].listener
         # write(2): a sendmsg(2) would wait for the very supervisor that does not have the listener yet
-        os.write(inner, _READY + struct.pack("=i?", listener, fresh))
+        os.write(inner, _READY + _STATE.pack(listener, fresh, sample.address, content))
         if os.read(inner, 1) != b"g":
             os._exit(70)
         if listener >= 0:
             os.close(listener)
         os.close(inner)
         start()
+
+
+def _own_proc() -> bool:
+    with _named("netns"):
+        return netns.fresh_proc()
 
 
 class _Named:
@@ -255,9 +273,24 @@ class Taken:
         self.own_shm = False
 
 
-def _adopt(agent: int, number: int) -> int:
-    pidfd = os.pidfd_open(agent)
+def adopt(process: int, number: int) -> int:
+    """A duplicate of another process's descriptor. Raises `OSError`, its text beginning with the call that failed."""
+    try:
+        pidfd = os.pidfd_open(process)
+    except OSError as error:
+        raise OSError(error.errno, f"pidfd_open: {error.strerror}") from None
     try:
         return syscalls.pidfd_getfd(pidfd, number)
     finally:
         os.close(pidfd)
+
+
+def _need_memory(process: int, address: int, content: bytes) -> None:
+    """Have it known at once if calls could be neither read nor answered. Raises `OSError`."""
+    from agentbox.guard.kernel.memory import Memory
+
+    memory = Memory()
+    found = memory.block(process, address, len(content))
+    memory.write(process, address, found)
+    if found != content:
+        raise OSError(0, "process_vm_readv: what was read is not what is there")

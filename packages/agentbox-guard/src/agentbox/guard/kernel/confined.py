@@ -66,7 +66,9 @@ class Confined:
         self._wall: Wall | None = None
         if taken.listener >= 0:
             self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, gate, message)
+            desk.own_loopback = self._wall.box.own_loopback
         self._ends: list[Callable[[], None]] = []
+        self._sockets: list[_socket.socket] = []
         self._loop: Loop
         confinement = run.confinement
         self._spawner = confinement.spawner(self._post) if confinement is not None else None
@@ -143,7 +145,9 @@ class Confined:
         from agentbox.guard.kernel.traffic import Traffic
 
         text = _text(netns.RESOLVER_FILE)
-        sockets, insiders = sorted_out(_socket.socket(fileno=number) for number in self._taken.dns)
+        if not self._sockets:  # once, whatever fails below for want of a descriptor
+            self._sockets = [_socket.socket(fileno=number) for number in self._taken.dns]
+        sockets, insiders = sorted_out(self._sockets)
         synthetic = Synthetic()
         broker = Broker(
             self._desk, synthetic, self._jobs, inside=namespace_cookie(sockets[0].fileno()),

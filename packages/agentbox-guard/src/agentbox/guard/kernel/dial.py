@@ -6,6 +6,7 @@ It decides only what it learns itself: whether the addresses that an allowed nam
 from __future__ import annotations
 
 import errno
+import os
 import select
 from _socket import SO_ERROR, SOCK_DGRAM, SOL_SOCKET
 from _socket import socket as Socket
@@ -40,7 +41,7 @@ class Dial:
         self._then = then
         self._left: list[str] = []
         self.is_over = False
-        self.socket: Socket
+        self.socket: Socket | None = None
 
     def give_up(self, number: int) -> None:
         """Of a blocking asker, on the loop thread: it waits no more, and what is under way goes on as its own."""
@@ -101,43 +102,50 @@ class Dial:
             if number == errno.EINPROGRESS:
                 self._broker.watch(self)
                 return
-            self.socket.close()
+            self.close()
         self._end(number)
 
     def settled(self) -> None:
         """A blocking asker's connection is made, or has failed."""
-        number = self.socket.getsockopt(SOL_SOCKET, SO_ERROR)
+        number = self.made.getsockopt(SOL_SOCKET, SO_ERROR)
         if number == 0:
-            self.socket.setblocking(True)
+            self.made.setblocking(True)
             self._end(0)
             return
-        self.socket.close()
+        self.close()
         self._next(number)
+
+    @property
+    def made(self) -> Socket:
+        """The socket of the present attempt, which has come as far as to have one."""
+        if self.socket is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self.socket
+
+    def close(self) -> None:
+        """Close the socket of the present attempt, if there is one."""
+        if self.socket is not None:
+            self.socket.close()
 
     def _connect(self) -> int:
         """A new socket, and the errno of its connect(2) to the next address, which then is the recorded one."""
         address = self._left.pop(0)
         self._answer.args["address"] = address
+        self.socket = self._answer.socket = None
         try:
-            self.socket = self._answer.socket = outside_socket(self._answer.request, address)
+            made = self.socket = self._answer.socket = outside_socket(self._answer.request, address)
+            self._hear_only(made, address)
+            number = made.connect_ex(target(made, address, self._answer.args["port"]))
         except OSError as error:
-            self.socket = self._answer.socket = Socket()  # closed by the caller like any other
             return error.errno or errno.EACCES
-        if number := self._hear_only(address):
-            return number
-        number = self.socket.connect_ex(target(self.socket, address, self._answer.args["port"]))
         if number == 0 and not self._answer.request.nonblocking:
-            self.socket.setblocking(True)
+            made.setblocking(True)
         return number
 
-    def _hear_only(self, address: str) -> int:
-        """Have a datagram socket hear nobody but whom it sends to; an errno, or 0."""
+    def _hear_only(self, made: Socket, address: str) -> None:
+        """Have a datagram socket hear nobody but whom it sends to. Raises `OSError`."""
         if self._answer.request.kind == SOCK_DGRAM and not self._broker.observing:
-            try:
-                peers_only.admit(self.socket.fileno(), address, self._answer.args["port"])
-            except OSError as error:
-                return error.errno or errno.EACCES
-        return 0
+            peers_only.admit(made.fileno(), address, self._answer.args["port"])
 
     def _race(self) -> int:
         """In a worker: give each address a head start; the last one may still be under way afterwards."""
@@ -146,12 +154,12 @@ class Dial:
             number = self._connect()
             if number == errno.EINPROGRESS:
                 poll = select.poll()
-                poll.register(self.socket.fileno(), select.POLLOUT)
+                poll.register(self.made.fileno(), select.POLLOUT)
                 if poll.poll(HEAD_START * 1000):
-                    number = self.socket.getsockopt(SOL_SOCKET, SO_ERROR)
+                    number = self.made.getsockopt(SOL_SOCKET, SO_ERROR)
             if number in (0, errno.EINPROGRESS):
                 return number
-            self.socket.close()
+            self.close()
         return number
 
     def _raced(self, number: Any) -> None:
@@ -163,21 +171,18 @@ class Dial:
         address = answer.args["address"] = self._left[0]
         try:
             if self._broker.is_inside(request.template):
-                self.socket = answer.socket = outside_socket(request, address)
+                made = self.socket = answer.socket = outside_socket(request, address)
             else:
-                self.socket = twin(request.template)
-            if number := self._hear_only(address):
-                self.socket.close()
-                return number
-            place = target(self.socket, address, answer.args["port"])
-            answer.sent = self.socket.sendto(request.payload, _MSG_DONTWAIT, place)
-            if answer.socket is None:
-                self.socket.close()
-            elif not request.nonblocking:
-                self.socket.setblocking(True)
+                made = self.socket = twin(request.template)
+            self._hear_only(made, address)
+            answer.sent = made.sendto(request.payload, _MSG_DONTWAIT, target(made, address, answer.args["port"]))
         except OSError as error:
-            self.socket.close()
+            self.close()
             return error.errno or errno.EACCES
+        if answer.socket is None:
+            self.close()
+        elif not request.nonblocking:
+            made.setblocking(True)
         return 0
 
     def _end(self, number: int) -> None:

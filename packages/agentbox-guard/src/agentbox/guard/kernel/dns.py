@@ -5,13 +5,17 @@ It never sends a query anywhere: allowed names are handed to the supervisor's re
 
 from __future__ import annotations
 
+import os
 from _socket import AF_INET, EAI_AGAIN, SOCK_STREAM, gaierror, inet_pton
 from _socket import socket as Socket
 
+from agentbox.guard import shortage
 from agentbox.guard.decisions._base import denial_of
+from agentbox.guard.descriptors import Spare
 from agentbox.guard.kernel import dnswire
 from agentbox.guard.kernel.dnswire import Malformed, Question
 from agentbox.guard.twins import owned
+from agentbox.policy.address import is_localhost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +107,7 @@ class DnsStub:
             send(dnswire.reply(question, dnswire.REFUSED))
         elif not question.shown:
             send(dnswire.reply(question, dnswire.NO_ERROR))
-        elif question.name == "localhost" or question.name.endswith(".localhost"):
+        elif is_localhost(question.name):
             send(_found(question, _LOCAL.get(question.kind)))  # RFC 6761: never asked of anybody
         elif question.kind == dnswire.PTR and dnswire.reverse_address(question.name):
             send(self._reverse(question))
@@ -183,7 +187,9 @@ class DnsStub:
     def _accept(self, one: Socket) -> None:
         try:
             descriptor, _ = one._accept()  # type: ignore[attr-defined]
-        except OSError:
+        except OSError as error:
+            if shortage.met(error):
+                _turn_away(one)
             return
         if len(self._streams) >= MOST_STREAMS:
             self._drop(next(iter(self._streams.values())))  # the oldest
@@ -243,6 +249,15 @@ class _Stream:
         self.socket = socket
         self.buffer = b""
         self.is_open = True
+
+
+def _turn_away(one: Socket) -> None:
+    """Without a descriptor left: end the next connection, which would else be told of again and again."""
+    with Spare():
+        try:
+            os.close(one._accept()[0])  # type: ignore[attr-defined]
+        except OSError:
+            pass
 
 
 def _bound(serve: Callable[[Socket], None], one: Socket) -> Callable[[], None]:

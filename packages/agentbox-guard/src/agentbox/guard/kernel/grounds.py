@@ -12,7 +12,7 @@ from agentbox.guard.kernel import system
 from agentbox.guard.kernel.grown import grown_folders, identities
 from agentbox.guard.paths import existing
 from agentbox.guard.runtimes import python
-from agentbox.policy.address import is_special_address
+from agentbox.policy.address import is_localhost, is_special_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def loopback_ruled(policy: Policy) -> bool:
     """
     for rule in policy.rules_of(("net",)):
         host = rule.form["host"]
-        if rule.form["match"] == "name" and (host == "localhost" or host.endswith(".localhost")):
+        if rule.form["match"] == "name" and is_localhost(host):
             return True
         if rule.form["match"] == "address" and is_special_address(host) == "loopback":
             return True

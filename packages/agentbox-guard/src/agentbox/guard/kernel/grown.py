@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from agentbox.guard.paths import within
+from agentbox.guard.paths import identity, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,15 +39,6 @@ def identities(policy: Policy, also: Iterable[str]) -> dict[str, tuple[int, int]
     rules = policy.rules_of(("exec", "read", "write"))
     paths = [rule.form["file" if rule.key == "exec" else "root"] for rule in rules]
     return {path: identity(path) for path in dict.fromkeys([*paths, *also]) if path}
-
-
-def identity(path: str) -> tuple[int, int] | None:
-    """Device and inode; None for what is not there."""
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
 
 
 def _places(policy: Policy) -> list[str]:

@@ -53,7 +53,7 @@ NEEDS: dict[str, str] = {
     "guard": "a Python program (or another language's guard)",
     "netns": "Linux 5.14, user namespaces for ordinary users or CAP_SYS_ADMIN",
     "landlock": "Linux 5.13 with Landlock; 6.12 for signals and abstract sockets",
-    "seccomp": "Linux 5.14, x86_64 or aarch64; 6.6 is four times faster",
+    "seccomp": "Linux 5.14, x86_64 or aarch64, and leave to read what it starts; 6.6 is four times faster",
     "seatbelt": "macOS; written and tested as text only, never used by a run",
 }
 """Layer to what it needs of a machine."""

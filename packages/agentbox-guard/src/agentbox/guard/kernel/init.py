@@ -15,6 +15,7 @@ import sys
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.netns import drop_capabilities
 from agentbox.guard.kernel.process import stat_fields
+from agentbox.guard.signals import ENDING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ def run(
     *,
     in_init: Callable[[], object] = lambda: None,
     beside: Callable[[], object] = lambda: None,
+    failed: Callable[[OSError], object] = lambda error: None,
 ) -> Never:
     """In L, of one thread, after `netns.enter`: start the agent in the new process namespace and follow it to its end.
 
     P1 calls `in_init` before it gives up its capabilities and starts A, and `beside` when A is on its way. A has the
     signal mask and the descriptors that L had, and calls `start`, which executes the program or ends the process. L
     ends as A ended, with its status or by its signal, when nothing of the namespace is left; it stops when A is
-    stopped. The three share session and process group. Raises `OSError` when P1 cannot be made.
+    stopped. The three share session and process group. Raises `OSError` when P1 cannot be made; what P1 or A raises,
+    each of them gives to `failed` and ends.
     """
     reader, writer = os.pipe()
     sealed, seal = os.pipe()
@@ -63,11 +66,23 @@ def run(
         try:
             os.close(reader)
             os.close(seal)
-            _reap(start, in_init, beside, mask, writer, sealed)
+            _reap(lambda: _or_tell(start, failed), in_init, beside, mask, writer, sealed)
+        except OSError as error:
+            failed(error)
         finally:
             os._exit(_GONE)
     try:
+        _pass_on(process)
         _follow(process, reader, seal)
+    finally:
+        os._exit(_GONE)
+
+
+def _or_tell(start: Callable[[], Never], failed: Callable[[OSError], object]) -> Never:
+    try:
+        start()
+    except OSError as error:
+        failed(error)
     finally:
         os._exit(_GONE)
 
@@ -119,6 +134,7 @@ def _reap(
         finally:
             os._exit(_GONE)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    _pass_on(agent)
     os.write(go, b"\0")
     beside()
     _keep_only(writer)
@@ -132,6 +148,16 @@ def _reap(
             continue
         _report(writer, _ENDED, status)
         os._exit(0)  # takes all that is left in the namespace along
+
+
+def _pass_on(process: int) -> None:
+    """Give a process that was just forked, and waits for us, what came for its group before it was there.
+
+    Nobody else would: what a terminal sends has come to the supervisor too, who takes it for had. What came since the
+    fork is pending there as it is here, and stays one signal (signal(7)).
+    """
+    for number in _signal.sigpending() & set(ENDING):
+        os.kill(process, number)
 
 
 def _stop(number: int) -> None:

@@ -19,8 +19,11 @@ _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG, <linux/netlink.h>, Linux 3.3
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, <linux/sock_diag.h>, Linux 3.3
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3  # NLMSG_ERROR, NLMSG_DONE
-_LISTEN, _UNCONNECTED = 10, 7
-"""TCP_LISTEN, and TCP_CLOSE as a UDP socket without a peer has it: <net/tcp_states.h>."""
+_STREAM_STATES = 1 << 10  # TCP_LISTEN, <net/tcp_states.h>
+_DATAGRAM_STATES = 1 << 7 | 1 << 1
+"""TCP_CLOSE and TCP_ESTABLISHED, as a UDP socket without and with a peer has them: a server answers a client that has
+connected its socket, and such a socket takes nothing from anybody else.
+"""
 _HEAD = struct.Struct("=IHHII")  # struct nlmsghdr
 _BUFFER = 65536
 
@@ -39,17 +42,17 @@ class Insiders:
         `OSError`.
         """
         wanted = _wanted(address)
-        protocol, state = (IPPROTO_UDP, _UNCONNECTED) if datagram else (IPPROTO_TCP, _LISTEN)
+        protocol, states = (IPPROTO_UDP, _DATAGRAM_STATES) if datagram else (IPPROTO_TCP, _STREAM_STATES)
         found = False
         for family, size in ((AF_INET, 4), (AF_INET6, 16)):
-            for one in self._dump(family, protocol, state):  # to its end: the next answer must not be this one's rest
+            for one in self._dump(family, protocol, states):  # to its end: the next answer must not be this one's rest
                 if int.from_bytes(one[4:6], "big") == port and one[8 : 8 + size] in wanted:
                     found = True
         return found
 
-    def _dump(self, family: int, protocol: int, state: int) -> Iterator[bytes]:
-        """The struct inet_diag_msg of every socket in that state, <linux/inet_diag.h>."""
-        body = bytes((family, protocol, 0, 0)) + struct.pack("=I", 1 << state) + bytes(48)
+    def _dump(self, family: int, protocol: int, states: int) -> Iterator[bytes]:
+        """The struct inet_diag_msg of every socket in one of the states, <linux/inet_diag.h>."""
+        body = bytes((family, protocol, 0, 0)) + struct.pack("=I", states) + bytes(48)
         self._socket.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _DUMP, 0, 0) + body)
         while True:
             data = self._socket.recv(_BUFFER)

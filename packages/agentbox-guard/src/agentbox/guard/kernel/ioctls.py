@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from agentbox.guard.kernel.bpf import ALLOW, NOTIFY, Row, Test
 
-TTY_INPUT = (0x5412, 0x541C, 0x541D)
-"""TIOCSTI, TIOCLINUX and TIOCCONS, <asm-generic/ioctls.h>: they put words into a terminal that others read."""
+TTY_INPUT = (0x5412, 0x541C, 0x541D, 0x5423)
+"""TIOCSTI, TIOCLINUX and TIOCCONS, <asm-generic/ioctls.h>: they put words into a terminal that others read; and
+TIOCSETD, by which a driver reads it in their place, that of a network for one.
+"""
+TIOCSPGRP = 0x5410  # <asm-generic/ioctls.h>, Linux 1.0
 FIOASYNC = 0x5452  # <asm-generic/ioctls.h>, Linux 1.0
 FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902  # <asm-generic/sockios.h>, Linux 1.0
 
 _FAMILY = 0xFF00
 """_IOC_TYPE of <asm-generic/ioctl.h>, where it lies in a request."""
 _TERMINALS = 0x5400  # <asm-generic/ioctls.h>
+_TUNNELS, _TUNNEL = 0x54C0, 0xFFC0
+"""Numbers 192 to 255 of that family are those of <linux/if_tun.h>: networks are not for the run to make."""
 _CONSOLE, _CONSOLE_READS = (0x4B00, 0x5600), (0x4B33, 0x4B3B, 0x4B44, 0x5601, 0x5603)
 """Requests of <linux/kd.h> and <linux/vt.h>, which have no size (others of these families have one): a key can be made
 to type a command. The reading ones are KDGKBTYPE, KDGETMODE, KDGKBMODE, VT_GETMODE and VT_GETSTATE.
@@ -41,11 +46,11 @@ BLKGETSIZE and BLKSSZGET.
 """
 
 
-def rows(*, pidns: bool) -> tuple[Row, ...]:
-    """The rows for ioctl(2), what is most frequent first; requests that name processes matter without a namespace."""
-    owners = () if pidns else (FIOSETOWN, SIOCSPGRP)
+def rows() -> tuple[Row, ...]:
+    """The rows for ioctl(2), what is most frequent first."""
     return (
-        Row("ioctl", NOTIFY, Test(1, (*TTY_INPUT, FIOASYNC, *owners))),
+        Row("ioctl", NOTIFY, Test(1, (*TTY_INPUT, FIOASYNC, FIOSETOWN, SIOCSPGRP))),
+        Row("ioctl", NOTIFY, Test(1, (_TUNNELS,), mask=_TUNNEL)),
         Row("ioctl", ALLOW, Test(1, (_TERMINALS,), mask=_FAMILY)),
         Row("ioctl", ALLOW, Test(1, (*FILE_READS, *_CONSOLE_READS))),
         Row("ioctl", NOTIFY, Test(1, _FILES, mask=_FAMILY)),

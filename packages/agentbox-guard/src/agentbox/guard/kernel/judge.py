@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import stat
 
-from agentbox.guard.decisions import Desk, denial_of
+from agentbox.guard.decisions import Desk, denial_of, protects
 from agentbox.guard.procfs import FOREIGN_OPEN, REASON
 from agentbox.guard.session import Denial
-from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,9 +191,13 @@ class Judge:
     def protecting(self, problem: tuple[str, str]) -> int | Denial:
         """The built-in protection's refusal for a (path, reason), with the rule that would lift it."""
         path, reason = problem
-        if not reason:
-            return EXEMPT
-        return Denial("write", path, reason, fix=path_fix("write", path, self._desk.cwd) or None)
+        return protects(path, reason, self._desk.cwd) if reason else EXEMPT
+
+    def may_watch(self, path: str) -> bool:
+        """True for agentbox's own record where a rule opens its place: a watch of the folder there tells when it
+        changes, and so may one of itself; what is in it stays closed. Tools watch folders file by file (chokidar).
+        """
+        return path in self._hidden and self._desk.policy.decide("read", path).allowed
 
     def is_own_cache(self, path: str) -> bool:
         """True where a guard's loader would keep agentbox's compiled code: refused, and no act of the agent."""
@@ -214,8 +217,11 @@ class Judge:
             part = waiting.pop()
             if part in ("", "."):
                 continue
+            if part == "..":
+                done = done.rpartition("/")[0]
+                continue
             here = f"{done}/{part}"
-            if part == ".." or here in self._changeable:
+            if here in self._changeable:
                 return False
             try:
                 target = os.readlink(here)

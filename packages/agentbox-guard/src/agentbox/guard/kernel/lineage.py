@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.kernel.process import stat_fields
+from agentbox.guard.paths import identity
 from agentbox.guard.procfs import read_long
 
 _MOST_KNOWN = 8192
@@ -294,11 +295,7 @@ class Lineage:
 
 def image(pid: int) -> tuple[int, int] | None:
     """Device and inode of the file that a process runs; None when it is gone."""
-    try:
-        info = os.stat(f"/proc/{pid}/exe")
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
+    return identity(f"/proc/{pid}/exe")
 
 
 def _difference(pid: int, starts: dict[int, Start]) -> str:

@@ -11,7 +11,7 @@ import errno
 import os
 
 from agentbox.guard.kernel import ENFORCES, syscalls
-from agentbox.guard.kernel._attempt import tried
+from agentbox.guard.kernel._attempt import in_container, tried
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def enter(plan: Plan) -> list[Socket]:
             syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
     else:
         _unshare_user(plan)
-    _loopback_up()
+    loopback_up()
     for number, address in enumerate(plan.resolvers):
         _add_address(address, number + 1)
     from agentbox.guard.kernel.insiders import open_diag
@@ -204,7 +204,8 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _loopback_up() -> None:
+def loopback_up() -> None:
+    """Bring up the loopback of this process's network namespace: netdevice(7). Raises `OSError`."""
     from _socket import AF_INET, SOCK_DGRAM, socket
     from fcntl import ioctl
 
@@ -321,7 +322,7 @@ def _advice() -> str:
     for path, value, text in _OBSTACLES:
         if _read(path).strip() == value:
             return text
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
+    if in_container():
         return (
             "a container's seccomp profile forbids namespaces: "
             "run it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"

@@ -38,6 +38,7 @@ from _socket import (
 from _socket import socket as Socket
 from sys import byteorder
 
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.names import literal
 from agentbox.guard.twins import twin
 
@@ -49,7 +50,7 @@ _SO_NETNS_COOKIE = 71  # <asm-generic/socket.h>, Linux 5.14
 _SO_ZEROCOPY = 60  # <asm-generic/socket.h>, Linux 4.14
 _TCP_USER_TIMEOUT = 18  # <linux/tcp.h>, Linux 2.6.37
 _IP_TOS, _IPV6_TCLASS = 1, 67  # <linux/in.h>, <linux/in6.h>
-_SYN_SENT, _CONNECTED = 2, (1, 4, 5, 8, 9, 11)  # <net/tcp_states.h>
+_UNDER_WAY = (2, 3)  # TCP_SYN_SENT and TCP_SYN_RECV, <net/tcp_states.h>
 
 _CARRIED = (
     (SOL_SOCKET, SO_KEEPALIVE, 4), (SOL_SOCKET, SO_OOBINLINE, 4), (SOL_SOCKET, SO_PRIORITY, 4),
@@ -129,13 +130,24 @@ def target(made: Socket, address: str, port: int) -> tuple[str, int]:
     return ("::ffff:" + address if made.family == AF_INET6 and ":" not in address else address), port
 
 
+NO_ADDRESS = AF_INET.to_bytes(2, byteorder)
+"""Shorter than any address: connect(2) with it begins nothing, and only tells of what was begun before."""
+
+
 def progress(template: int) -> int:
-    """What connect(2) says to a TCP socket that has been given a connection before: 0 when that one has failed."""
+    """What connect(2) says to a TCP socket that has been given a connection before: 0 when that one is there now, which
+    it says once; EINVAL when nothing is under way, nor an error of it to be told.
+
+    Of one that is still under way it is not asked: without O_NONBLOCK, which the program can take away, it would wait.
+    """
     one = twin(template)
     try:
         state = one.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0]
     finally:
         one.close()
-    if state in _CONNECTED:
-        return errno.EISCONN
-    return errno.EALREADY if state == _SYN_SENT else 0
+    if state in _UNDER_WAY:
+        return errno.EALREADY
+    try:
+        return syscalls.connect(template, NO_ADDRESS)
+    except OSError as error:
+        return error.errno or errno.EINVAL

@@ -1,4 +1,4 @@
-"""A datagram socket in the supervisor's own network that hears nobody but those whom it has sent to.
+"""A datagram socket in the machine's network that hears nobody but those whom it has sent to.
 
 Without a peer it would be bound to every address of the machine, and anybody's datagrams would come in. Connecting it
 would do for one peer only; so the kernel gets a filter (classic BPF, socket(7)) with one block for each. What the
@@ -24,9 +24,29 @@ _KINDS = {4: (0x0800, 12), 16: (0x86DD, 8)}
 _NOTHING = struct.pack("=HBBI", _RETURN, 0, 0, 0)
 
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Whom the kernel takes no address for (ip_route_output_key_hash_rcu of net/ipv4, ip6_datagram_connect)."""
+
+
+def deafen(descriptor: int) -> None:
+    """Let nothing in. Raises `OSError`."""
+    syscalls.attach_filter(descriptor, _NOTHING)
+
+
+def is_limited(descriptor: int) -> bool:
+    """Whether the socket hears those only who were admitted. Raises `OSError`."""
+    return syscalls.attached_filter(descriptor).endswith(_NOTHING)
+
+
+def lift(descriptor: int) -> None:
+    """Let in whatever comes, if the socket was limited. Raises `OSError`."""
+    if is_limited(descriptor):
+        syscalls.setsockopt(descriptor, 1, syscalls.SO_DETACH_FILTER, bytes(4))
+
+
 def admit(descriptor: int, address: str, port: int) -> None:
     """Let in what comes from this canonical address and port, besides what is let in already. Raises `OSError`."""
-    block = _block(address, port)
+    block = _block(_LOOPBACK.get(address, address), port)
     known = _blocks(syscalls.attached_filter(descriptor))
     if block not in known:
         syscalls.attach_filter(descriptor, b"".join([block, *known[: MOST_PEERS - 1], _NOTHING]))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 
-from agentbox.guard import procfs
-from agentbox.guard.kernel import shortage, syscalls
+from agentbox.guard import procfs, shortage
+from agentbox.guard.kernel import syscalls
 from agentbox.guard.procfs import member, read_entry, read_stat
 
 TYPE_CHECKING = False
@@ -31,15 +32,17 @@ def gone() -> OSError:
 
 class Ids:
     """`process` is the thread group's id for us; `inner` and `inner_thread` are the ids that the run's own /proc
-    shows.
+    shows, `own` and `own_thread` those that its calls know.
     """
 
-    __slots__ = ("inner", "inner_thread", "process")
+    __slots__ = ("inner", "inner_thread", "own", "own_thread", "process")
 
-    def __init__(self, process: int, inner: int, inner_thread: int) -> None:
+    def __init__(self, process: int, inner: int, inner_thread: int, own: int, own_thread: int) -> None:
         self.process = process
         self.inner = inner
         self.inner_thread = inner_thread
+        self.own = own
+        self.own_thread = own_thread
 
 
 class Askers:
@@ -65,13 +68,13 @@ class Askers:
         status = _status(thread)
         process = int(member(status, b"Tgid"))
         self.heard(process)
-        inner, inner_thread = process, thread
-        if self._own_proc:  # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1)
-            inner = int((member(status, b"NStgid") or member(status, b"Tgid")).split()[-1])
-            inner_thread = int((member(status, b"NSpid") or member(status, b"Pid")).split()[-1])
+        # NStgid and NSpid name one id for each nested namespace, ours first (Linux 4.1).
+        own = int((member(status, b"NStgid") or member(status, b"Tgid")).split()[-1])
+        own_thread = int((member(status, b"NSpid") or member(status, b"Pid")).split()[-1])
+        inner, inner_thread = (own, own_thread) if self._own_proc else (process, thread)
         if len(self._ids) >= _MOST_KNOWN:
             self._ids.clear()
-        ids = Ids(process, inner, inner_thread)
+        ids = Ids(process, inner, inner_thread, own, own_thread)
         self._ids[thread] = life, ids
         return ids
 
@@ -108,13 +111,22 @@ class Askers:
 
     def base(self, thread: int, descriptor: int) -> bytes:
         """The folder that a relative path starts from: `AT_FDCWD` or a descriptor's number, as an absolute path."""
-        name = b"cwd" if descriptor == AT_FDCWD else b"fd/%d" % descriptor
         try:
-            return os.readlink(b"/proc/%d/%s" % (thread, name))
+            return os.readlink(_base(thread, descriptor))
         except OSError as error:
             if error.errno == errno.ENOENT and descriptor != AT_FDCWD:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
             raise
+
+    def above(self, thread: int, descriptor: int, levels: int) -> bytes:
+        """The folder so many levels above `base`, by the tree and not by its name: one that was removed has no name,
+        but still knows where it lay. Raises `OSError`.
+        """
+        fd = os.open(_base(thread, descriptor) + b"/.." * levels, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return os.readlink(b"/proc/self/fd/%d" % fd)
+        finally:
+            os.close(fd)
 
     def duplicate(self, thread: int, number: int) -> int:
         """A duplicate of the thread's own descriptor `number`, whatever other threads have at that number.
@@ -166,7 +178,11 @@ class Askers:
 
 def _or_short(error: Exception, instead: OSError) -> Exception:
     """What an entry that cannot be read means, unless it is the supervisor that lacks something."""
-    return error if isinstance(error, OSError) and error.errno in shortage.NUMBERS else instead
+    return error if shortage.met(error) else instead
+
+
+def _base(thread: int, descriptor: int) -> bytes:
+    return b"/proc/%d/" % thread + (b"cwd" if descriptor == AT_FDCWD else b"fd/%d" % descriptor)
 
 
 def _status(thread: int) -> bytes:
@@ -182,3 +198,20 @@ def stat_fields(pid: int) -> list[str]:
         return read_stat(pid)
     except OSError as error:
         raise _or_short(error, gone()) from None
+
+
+def is_full(thread: int) -> bool:
+    """Whether a thread's table takes no further descriptor (EMFILE, open(2)); asked before an open changes a file.
+
+    The size of /proc/PID/fd is their count since Linux 6.2; before, and for a process whose limit is not shown, the
+    answer is False, and the open fails at its end.
+    """
+    folder = f"/proc/{thread}/fd"
+    try:
+        count = os.stat(folder).st_size
+        limit = resource.prlimit(thread, resource.RLIMIT_NOFILE)[0] if count else -1
+        if not 0 <= limit <= count:
+            return False
+        return sum(int(name) < limit for name in os.listdir(folder)) >= limit  # the others are from before it fell
+    except OSError:
+        return False

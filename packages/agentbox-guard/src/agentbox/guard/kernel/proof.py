@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 
+from agentbox.guard.paths import identity
 from agentbox.guard.procfs import read_long
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 CONTENT = "the program's content was another than the one that was recorded"
 UNKNOWN = "nobody can tell which variables it was started with"
+ELSEWHERE = "it was started in another folder, where its script may be another"
 
 
 class Content:
@@ -66,19 +68,25 @@ class Content:
 
 class Proof:
     """What an exec that was let through must have led to: the `content` of the file that is executed, which for a
-    script is not that of the image, and no variable that is `injected`.
+    script is not that of the image, no variable that is `injected`, and the working directory `folder`, where that
+    says which script is meant.
     """
 
-    __slots__ = ("_content", "_injected", "_script")
+    __slots__ = ("_content", "_folder", "_injected", "_script")
 
-    def __init__(self, content: Content, injected: Injected | None, *, script: bool) -> None:
+    def __init__(
+        self, content: Content, injected: Injected | None, *, script: bool, folder: tuple[int, int] | None = None
+    ) -> None:
         self._content = content
+        self._folder = folder
         self._injected = None if injected is None or injected.any else injected
         self._script = script
 
     def problem(self, pid: int) -> str:
         """See `lineage.Proof`."""
         found = "" if self._script else self._content.problem(pid)
+        if not found and self._folder is not None and identity(f"/proc/{pid}/cwd") != self._folder:
+            return ELSEWHERE
         return found or ("" if self._injected is None else _given(pid, self._injected))
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.kernel import gitdirs, protected
+from agentbox.guard.paths import within
 from agentbox.policy.forms.path import glob_matches, glob_patterns
 
 TYPE_CHECKING = False
@@ -78,14 +79,23 @@ class Protection:
     where programs outside look for what concerns all of their work, the user's home folder by default.
 
     Where rules let the agent start git for some commands only, what makes git run others is protected in there too.
+    `elsewhere` are a folder that is the run's alone, and where it lies for us: what is in it is looked at there.
     """
 
-    __slots__ = ("_exempt", "_exempt_from_git", "_globs", "_homes", "_roots")
+    __slots__ = ("_elsewhere", "_exempt", "_exempt_from_git", "_globs", "_homes", "_roots")
 
-    def __init__(self, policy: Policy, exempt: tuple[str, ...] = (), homes: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        exempt: tuple[str, ...] = (),
+        homes: tuple[str, ...] | None = None,
+        *,
+        elsewhere: tuple[str, str] | None = None,
+    ) -> None:
         rules = policy.rules_of(("write",))
+        self._elsewhere = elsewhere
         self._homes = tuple(protected.folded(home) for home in (_own_homes() if homes is None else homes))
-        self._exempt = tuple(tree.rstrip("/") + "/" for tree in exempt)
+        self._exempt = tuple(self._seen(tree.rstrip("/") + "/") for tree in exempt)
         self._exempt_from_git = () if _limits_git(policy) else self._exempt
         roots = [_root(rule) for rule in rules]
         self._roots = tuple((root, root.rstrip("/").count("/") + 1) for root in roots if root)
@@ -99,6 +109,7 @@ class Protection:
         """Why the resolved `path` may not be opened for writing, made, replaced, changed or removed; "" if nothing is
         against it. `path` need not exist.
         """
+        path = self._seen(path)
         why = self._place(path)[1]
         if why:
             return why + protected.BUILTIN
@@ -106,17 +117,18 @@ class Protection:
 
     def is_content(self, path: str) -> bool:
         """Whether `path` is git configuration, which may be replaced by a file that `content_reason` finds harmless."""
-        return self._place(path)[1] == protected.CONFIG_REASON
+        return self._place(self._seen(path))[1] == protected.CONFIG_REASON
 
     def removal_reason(self, path: str) -> str:
         """The same as `reason` for removing, and for changing mode, owner or times: configuration may go, and by its
         mode `git init` finds out whether the file system keeps modes.
         """
-        why = self._place(path)[1]
+        why = self._place(self._seen(path))[1]
         return "" if why in ("", protected.CONFIG_REASON) else why + protected.BUILTIN
 
     def symlink_reason(self, path: str) -> str:
         """Why no symbolic link may be made at `path`: what is written behind it would not bear its name."""
+        path = self._seen(path)
         if self._is_exempt(path):
             return ""
         why = self._link_place(path)[1] or self._module_reason(path)
@@ -130,6 +142,10 @@ class Protection:
         """The path, and why it is that `source` may not become `target`; looks through folders. When there is no reason
         and `is_content(target)`, the file must pass `content_reason` as well.
         """
+        path, why = self._rename_problem(self._seen(source), self._seen(target))
+        return self._named(path), why
+
+    def _rename_problem(self, source: str, target: str) -> tuple[str, str]:
         if gitdirs.breaks(source) and not self._is_exempt(source):
             return source, gitdirs.BREAK_REASON + protected.BUILTIN
         why = self.removal_reason(source)
@@ -147,6 +163,7 @@ class Protection:
         It then has a lease on the file, which has one name and which nobody has open for writing: rename it, and close
         the descriptor after (`gitdirs.configuration_problem`). Raises `OSError` when it cannot be read.
         """
+        path = self._seen(path)
         data = b""
         try:
             before = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -159,6 +176,18 @@ class Protection:
                 os.close(before)
         found = gitdirs.configuration_problem(descriptor, path, data)
         return found + protected.BUILTIN if found else ""
+
+    def _seen(self, path: str) -> str:
+        """The name by which we find what the run calls `path`."""
+        if self._elsewhere is None or not within(path, [self._elsewhere[0]]):
+            return path
+        return self._elsewhere[1] + path[len(self._elsewhere[0]) :]
+
+    def _named(self, path: str) -> str:
+        """What the run calls what we find by `path`."""
+        if self._elsewhere is None or not within(path, [self._elsewhere[1]]):
+            return path
+        return self._elsewhere[0] + path[len(self._elsewhere[1]) :]
 
     def _place(self, path: str, exists: Exists = protected.exists) -> tuple[int, str]:
         """What protects `path`, (0, "") when nothing does or a rule lifts it."""

@@ -23,7 +23,8 @@ FOLDERS = frozenset((
     # where repositories keep their hooks
     ".husky", ".githooks",
     # shells, terminals and desktops
-    ".bashrc.d", ".zshrc.d", ".zsh", ".oh-my-zsh", ".tmux", ".byobu", ".i3", ".fluxbox", ".xmonad", ".vnc",
+    ".bashrc.d", ".zshrc.d", ".zsh", ".oh-my-zsh", ".oh-my-bash", ".bash_it", ".zprezto", ".elvish", ".tmux", ".byobu",
+    ".i3", ".fluxbox", ".xmonad", ".vnc",
     # interpreters' start-up files
     ".ipython", ".jupyter",
     # keys
@@ -44,15 +45,19 @@ FILES = frozenset((
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bash_completion", ".profile",
     ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zcompdump", ".zshrc.zwc", ".zshenv.zwc",
     ".zprofile.zwc", ".zlogin.zwc", ".zlogout.zwc", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout",
-    ".xonshrc", ".inputrc", ".pam_environment", ".login_conf",
+    ".xonshrc", ".yashrc", ".yash_profile", ".shrc", ".inputrc", ".pam_environment", ".login_conf",
+    ".p10k.zsh", ".zpreztorc", ".zimrc", ".fzf.bash", ".fzf.zsh", ".direnvrc",
     # sessions and terminals
     ".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".xserverrc", ".xbindkeysrc", ".tmux.conf", ".screenrc",
     ".wezterm.lua", ".lesskey", ".lessfilter", ".mailcap",
     # debuggers and interpreters
     ".gdbinit", ".gdbearlyinit", ".lldbinit", ".pdbrc", ".pdbrc.py", ".pythonrc", ".pythonrc.py", ".irbrc", ".pryrc",
     ".rprofile", ".renviron", ".ghci", ".tclshrc", ".wishrc", ".guile", ".ocamlinit", ".perldb", ".sbclrc",
+    ".octaverc", ".gnuplot", ".erlang", ".iex.exs", ".psysh.php", ".byebugrc", ".gitk", ".tigrc", ".lftprc",
+    # version control and editors
+    ".hgrc", ".nanorc",
     # databases' shells
-    ".sqliterc", ".psqlrc", ".my.cnf", ".mongorc.js", ".mongoshrc.js",
+    ".sqliterc", ".duckdbrc", ".psqlrc", ".my.cnf", ".mongorc.js", ".mongoshrc.js",
     # mail
     ".forward", ".procmailrc", ".mailrc", ".muttrc", ".msmtprc", ".mbsyncrc", ".fetchmailrc",
     # who may log in, and passwords
@@ -75,14 +80,16 @@ INNER_FOLDERS = frozenset((
     ".config/foot", ".config/i3", ".config/sway", ".config/hypr", ".config/awesome", ".config/bspwm",
     ".config/sxhkd", ".config/polybar", ".config/waybar", ".config/mpv", ".config/gdb", ".config/pip",
     ".config/opencode", ".config/goose", ".config/gh", ".config/gcloud", ".config/containers", ".config/rclone",
-    ".config/jj", ".config/ranger", ".config/lf",
+    ".config/jj", ".config/ranger", ".config/lf", ".config/hg", ".config/elvish", ".config/xonsh", ".config/nano",
+    ".config/yazi", ".config/lazygit", ".config/zellij", ".config/vifm", ".julia/config",
     ".docker/cli-plugins", ".aws/cli", ".gradle/init.d", ".kde/autostart", ".kde4/autostart",
 ))  # fmt: skip
 """Folders of the same kind that are known by two names, most of them of ~/.config (XDG base directories)."""
 
 INNER_FILES = frozenset((
     ".config/mise.toml", ".mise/config.toml", ".mise/config.local.toml", "mise/config.toml", ".config/starship.toml",
-    ".hg/hgrc", ".hg/hgrc-not-shared", ".jj/repo/config.toml",
+    ".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".jj/repo/config.toml", "_darcs/prefs/defaults",
+    ".pijul/config",
     ".docker/config.json", ".aws/config", ".aws/credentials", ".kube/config", ".kube/kuberc",
     ".gradle/init.gradle", ".gradle/init.gradle.kts",
 ))  # fmt: skip

@@ -6,7 +6,7 @@ It restricts nothing itself, and reads the plan only for programs outside of the
 from __future__ import annotations
 
 from agentbox.guard.kernel import system
-from agentbox.guard.kernel.grown import identity
+from agentbox.guard.paths import identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

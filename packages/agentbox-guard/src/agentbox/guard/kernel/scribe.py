@@ -64,6 +64,8 @@ class Scribe:
                         known.clear()
                     shown = known[value] = show_path(value, self._private)
                 args[name] = shown
+        if "argv" in args:
+            args["argv"] = [show_path(word, self._private) for word in args["argv"]]
         return args
 
     def observe(self, pid: int, op: str, args: dict[str, Any], *, also: int = 0) -> None:
@@ -88,6 +90,10 @@ class Scribe:
         self._tell_read(pid, args, told)
         return True
 
+    def tells_read(self, pid: int, path: str) -> bool:
+        """Whether a read of this file would be recorded: what would not need not be hashed."""
+        return self.reads or self._announced.awaits_read(pid, self.shown({"path": path})["path"])
+
     def unread(self, pid: int, path: str) -> None:
         """The system lets nobody of this user read a file: what a guard has announced of it is told as a guard tells it
         that meets the same without kernel layers.
@@ -110,28 +116,40 @@ class Scribe:
         """True if a guard has announced this, which is used up by asking."""
         return self._announced.take(pid, op, self.shown(args))
 
-    def deny(self, pid: int, op: str, args: dict[str, Any], denial: Denial) -> bool:
-        """A refused act; returns whether it is really refused. What a guard has told while observing is recorded."""
+    def deny(self, pid: int, op: str, args: dict[str, Any], denial: Denial, *, also: int = 0) -> bool:
+        """A refused act; returns whether it is really refused. What a guard has told while observing is recorded.
+
+        `also` as in `observe`.
+        """
         args = self.shown(args)
-        if self.observing and self._announced.take(pid, op, args, denied=True):
+        if self.observing and any(self._announced.take(one, op, args, denied=True) for one in (pid, also)):
             return False
         if op == "fs.read":
             self._announced.take_read(pid, args["path"])
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
         self._begin()
-        self._session.deny(self._told(pid, op, args), denial)
+        self._session.deny(self._told(pid, op, args, refused=True), denial)
         return denial.enforced
 
     def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
         """The same for what a program may try again and again: recorded once for each process and `name`."""
+        return self.deny(pid, op, args, denial) if self._is_new(pid, name) else not self.observing
+
+    def absent(self, pid: int, name: str) -> None:
+        """A process is told that the kernel lacks a call; recorded once for each, and no denial."""
+        if self._is_new(pid, name):
+            self._begin()
+            self._session.process(self._event(pid, "sys.call", {"name": name, "absent": True}))
+
+    def _is_new(self, pid: int, name: str) -> bool:
         key = (self._processes.seen(pid).number, name)  # which no other process gets, unlike the pid
         if key in self._once:
-            return not self.observing
+            return False
         if len(self._once) > 4096:
             self._once.clear()
         self._once.add(key)
-        return self.deny(pid, op, args, denial)
+        return True
 
     def started(self, pid: int, args: dict[str, Any]) -> None:
         """A program that agentbox itself starts, for an SDK call."""
@@ -152,9 +170,9 @@ class Scribe:
         self._begin()
         self._session.flush()
 
-    def _told(self, pid: int, op: str, args: dict[str, Any]) -> Event:
+    def _told(self, pid: int, op: str, args: dict[str, Any], *, refused: bool = False) -> Event:
         """The act as its guard has told it (thread, place in the code), or else as the kernel shows it."""
-        event = self._announced.account(pid, op, args)
+        event = self._announced.account(pid, op, args, refused=refused)
         if event is None:
             return self._event(pid, op, args)
         event.args = args

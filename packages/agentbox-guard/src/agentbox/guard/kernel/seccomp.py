@@ -10,7 +10,7 @@ import os
 
 from agentbox.guard import kernel
 from agentbox.guard.kernel import bpf, callnumbers, rows, syscalls
-from agentbox.guard.kernel._attempt import tried
+from agentbox.guard.kernel._attempt import in_container, tried
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ class Seccomp:
     enforces = kernel.ENFORCES["seccomp"]
 
     def probe(self) -> str:
-        """Install a filter with a listener in a forked child; "" when that works, else what is missing, in one
-        clause.
-        """
+        """Try a whole trap in forked children; "" when that works, else what is missing, in one clause."""
         machine = os.uname().machine
         if machine not in callnumbers.MACHINES:
             return f"the machine is {machine}, and agentbox knows the system calls of {', '.join(callnumbers.MACHINES)}"
         if not hasattr(os, "pidfd_open"):
             return "this Python has no os.pidfd_open"
-        return tried(_rehearse)
+        from agentbox.guard.kernel.rehearsal import rehearse
+
+        return tried(rehearse)
 
     def plan(self, policy: Policy, context: Mapping[str, Any]) -> Plan:
         """The filter; the policy makes no difference, the member `layers` of `context` does: which others are live."""
@@ -74,6 +74,13 @@ class Seccomp:
         """How a user gets the layer on a machine without it; "" when nothing is known to be in its way."""
         if kernel.nested():
             return "this process runs inside another agentbox, whose filter answers already"
+        if _forbidden_by_yama():
+            return "Yama keeps processes from reading those that they start: sysctl kernel.yama.ptrace_scope=1, or 0"
+        if in_container():
+            return (
+                "a container's seccomp profile forbids reading the processes that one starts: run it with "
+                "--cap-add SYS_PTRACE, or --security-opt seccomp=unconfined"
+            )
         return "use Linux 5.14 or later built with CONFIG_SECCOMP_FILTER; a container's profile must allow seccomp(2)"
 
 
@@ -87,6 +94,11 @@ def plan_for(machine: str, *, netns: bool) -> Plan:
     return Plan(program, count)
 
 
-def _rehearse() -> None:
-    plan = Plan(*bpf.assemble((), callnumbers.AUDIT_ARCH[os.uname().machine], {}, callnumbers.LAST))
-    SECCOMP.apply(plan)
+def _forbidden_by_yama() -> bool:
+    """Whether only root, or nobody, may attach to other processes (admin-guide/LSM/Yama)."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            scope = file.read().strip()
+    except OSError:
+        return False
+    return scope == "3" or (scope == "2" and os.geteuid() != 0)

@@ -10,6 +10,8 @@ import errno
 import os
 import stat
 
+from agentbox.guard.paths import within
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +43,7 @@ def is_free(policy: Policy, used: Iterable[str]) -> bool:
 
 def is_in(path: str) -> bool:
     """Whether a resolved path is /dev/shm or lies in it."""
-    return path == PLACE or path.startswith(PLACE + "/")
+    return within(path, [PLACE])
 
 
 def cover() -> bool:

@@ -14,7 +14,7 @@ SOL_SOCKET, _IP, _TCP, _UDP, _IPV6 = 1, 0, 6, 17, 41  # levels: <asm-generic/soc
 
 _OF_SOCKETS = (
     2, 3, 4,  # SO_REUSEADDR, TYPE, ERROR; not DONTROUTE, which chooses a way
-    *range(6, 22),  # BROADCAST to SNDTIMEO, of x86-64 and aarch64: <asm-generic/socket.h>
+    *range(6, 13), *range(14, 22),  # BROADCAST to SNDTIMEO but LINGER, of x86-64 and aarch64: <asm-generic/socket.h>
     29, 30, 34, 35, 40,  # TIMESTAMP, ACCEPTCONN, PASSSEC, TIMESTAMPNS, RXQ_OVFL
     42, 46, 47, 49, 60,  # PEEK_OFF, BUSY_POLL, MAX_PACING_RATE, INCOMING_CPU, ZEROCOPY
     63, 64, 66, 67, 72, 74,  # TIMESTAMP_NEW, TIMESTAMPNS_NEW, RCVTIMEO_NEW, SNDTIMEO_NEW, BUF_LOCK, TXREHASH

@@ -32,6 +32,8 @@ _UP = b"u"
 _MSG_DONTWAIT = 0x40  # <linux/socket.h>
 _PATIENCE = 1000  # milliseconds
 ENDED = "the process of agentbox that starts programs in this run is gone"
+_END = struct.Struct("=ii")
+"""What is told of a program at its end: wait status, and errno of an exec that failed."""
 _FDS = 5
 """Standard input, output and error of the program, the hand-over's inner end, and where its wait status goes."""
 
@@ -80,9 +82,10 @@ def _receive(requests: _socket.socket) -> tuple[bytes, list[int]] | None:
 
 
 def _follow(payload: bytes, fds: list[int], confine: Callable[[int, Callable[[], Never]], Never]) -> Never:
-    """Start one program, and tell its wait status when it has ended."""
+    """Start one program, and tell its wait status when it has ended, and the errno of execve(2) if it never began."""
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     *streams, hand_over, status = fds
+    reader, failed = os.pipe()  # closed by a successful exec
     child = os.fork()
     if child == 0:
         try:
@@ -100,21 +103,24 @@ def _follow(payload: bytes, fds: list[int], confine: Callable[[int, Callable[[],
             # The supervisor takes the listener by pidfd_getfd(2), which an ordinary user may do to dumpable processes
             # only. The agent's own Landlock domain keeps it from this one, which is in none yet (landlock(7)).
             syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-            confine(hand_over, lambda: _execute(file, argv, pairs))
+            confine(hand_over, lambda: _execute(file, argv, pairs, failed))
         except OSError as error:
             os.write(hand_over, b"e" + (error.errno or 5).to_bytes(4, sys.byteorder))
         finally:
             os._exit(127)
-    for fd in (*streams, hand_over):
+    for fd in (*streams, hand_over, failed):
         os.close(fd)
     _, ended = os.waitpid(child, 0)
-    os.write(status, ended.to_bytes(4, sys.byteorder))
+    number = int.from_bytes(os.read(reader, 4), sys.byteorder)
+    os.write(status, _END.pack(ended, number))
     os._exit(0)
 
 
-def _execute(file: bytes, argv: list[bytes], environ: Mapping[bytes, bytes]) -> Never:
+def _execute(file: bytes, argv: list[bytes], environ: Mapping[bytes, bytes], failed: int) -> Never:
     try:
         os.execve(file, argv, environ)
+    except OSError as error:
+        os.write(failed, (error.errno or errno.EINVAL).to_bytes(4, sys.byteorder))
     finally:
         os._exit(127)
 
@@ -189,7 +195,7 @@ class Spawner:
             hand_over.release()
 
         self._post(go)
-        return Program(taken.agent, reader)
+        return Program(taken.agent, reader, file)
 
     def close(self) -> None:
         """The starter ends, and is gone when this returns: it is no process that outlives the agent."""
@@ -226,16 +232,24 @@ def _announced(requests: _socket.socket, patience: int) -> tuple[int, int] | Non
 class Program:
     """A started program: `pid` (in our namespace), and its end."""
 
-    __slots__ = ("_reader", "pid")
+    __slots__ = ("_file", "_reader", "pid")
 
-    def __init__(self, pid: int, reader: int) -> None:
+    def __init__(self, pid: int, reader: int, file: str) -> None:
         self.pid = pid
         self._reader = reader
+        self._file = file
 
     def wait(self) -> int:
-        """Its wait status, when it has ended; that of a killed one if nobody can say any more."""
+        """Its wait status, when it has ended; that of a killed one if nobody can say any more. Raises `OSError` if the
+        kernel would not start it (execve(2)).
+        """
         try:
-            data = os.read(self._reader, 4)
+            data = os.read(self._reader, _END.size)
         finally:
             os.close(self._reader)
-        return int.from_bytes(data, sys.byteorder) if len(data) == 4 else int(_signal.SIGKILL)
+        if len(data) != _END.size:
+            return int(_signal.SIGKILL)
+        status, number = _END.unpack(data)
+        if number:
+            raise OSError(number, os.strerror(number), self._file)
+        return int(status)

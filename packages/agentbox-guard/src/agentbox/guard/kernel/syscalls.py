@@ -31,7 +31,6 @@ SYS_LANDLOCK_CREATE_RULESET = 444  # <asm/unistd.h>, Linux 5.13; new calls have 
 SYS_LANDLOCK_ADD_RULE = 445  # <asm/unistd.h>, Linux 5.13
 SYS_LANDLOCK_RESTRICT_SELF = 446  # <asm/unistd.h>, Linux 5.13
 
-CLONE_FS = 0x00000200  # <linux/sched.h>, Linux 2.0; unshare(2) takes it since 2.6.16
 CLONE_NEWNS = 0x00020000  # <linux/sched.h>, Linux 2.4.19
 CLONE_NEWIPC = 0x08000000  # <linux/sched.h>, Linux 2.6.19
 CLONE_NEWPID = 0x20000000  # <linux/sched.h>, Linux 2.6.24
@@ -68,9 +67,22 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Int
 
 
+def function(name: str) -> Any:
+    """A function of the C library that gives an int. Raises `AttributeError` if it has none of that name."""
+    return _Function((name, _Library))  # type: ignore[arg-type]
+
+
 def _call(name: str, *arguments: Any) -> int:
     """Call a function that gives -1 for an error; an int goes as a C int, bytes as a pointer, None as null."""
-    result: int = _Function((name, _Library))(*arguments)  # type: ignore[arg-type]
+    return _done(name, function(name)(*arguments))
+
+
+def _numbered(name: str, number: int, *arguments: Any) -> int:
+    """The same for a system call for which C libraries may have no function."""
+    return _done(name, function("syscall")(_Long(number), *arguments))
+
+
+def _done(name: str, result: int) -> int:
     if result < 0:
         error = _ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")
@@ -114,26 +126,27 @@ def capset(effective: int, permitted: int, inheritable: int) -> None:
 
 def landlock_abi() -> int:
     """The version of Landlock that the running kernel has, landlock_create_ruleset(2); raises `OSError` if none."""
-    return _call("syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), None, _Long(0), _Long(LANDLOCK_CREATE_RULESET_VERSION))
+    version = _Long(LANDLOCK_CREATE_RULESET_VERSION)
+    return _numbered("landlock_create_ruleset", SYS_LANDLOCK_CREATE_RULESET, None, _Long(0), version)
 
 
 def landlock_create_ruleset(attributes: bytes) -> int:
     """A new ruleset's descriptor; `attributes` is a struct landlock_ruleset_attr; raises `OSError`."""
-    return _call("syscall", _Long(SYS_LANDLOCK_CREATE_RULESET), attributes, _Long(len(attributes)), _Long(0))
+    size = _Long(len(attributes))
+    return _numbered("landlock_create_ruleset", SYS_LANDLOCK_CREATE_RULESET, attributes, size, _Long(0))
 
 
 def landlock_add_path(ruleset: int, access: int, descriptor: int) -> None:
     """landlock_add_rule(2) for all that lies beneath an open descriptor; raises `OSError`."""
     # struct landlock_path_beneath_attr is packed: 8 and 4 bytes
     attributes = access.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
-    _call(
-        "syscall", _Long(SYS_LANDLOCK_ADD_RULE), _Long(ruleset), _Long(LANDLOCK_RULE_PATH_BENEATH), attributes, _Long(0)
-    )
+    kind = _Long(LANDLOCK_RULE_PATH_BENEATH)
+    _numbered("landlock_add_rule", SYS_LANDLOCK_ADD_RULE, _Long(ruleset), kind, attributes, _Long(0))
 
 
 def landlock_restrict_self(ruleset: int) -> None:
     """landlock_restrict_self(2): the calling thread and its children to come; raises `OSError`."""
-    _call("syscall", _Long(SYS_LANDLOCK_RESTRICT_SELF), _Long(ruleset), _Long(0))
+    _numbered("landlock_restrict_self", SYS_LANDLOCK_RESTRICT_SELF, _Long(ruleset), _Long(0))
 
 
 # --- seccomp, other processes' memory and descriptors, and look-ups below a root (numbers are the same on all
@@ -156,12 +169,12 @@ PAGE = 4096
 """The unit in which memory of others is read: the smallest page of any machine, so that a read never straddles two."""
 
 
-class _Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
+class Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
     _type_ = "c"
 
 
 class _Page(_ctypes.Array):  # type: ignore[type-arg]
-    _type_ = _Char
+    _type_ = Char
     _length_ = PAGE
 
 
@@ -170,9 +183,9 @@ class _Quads(_ctypes.Array):  # type: ignore[type-arg]
     _length_ = 3
 
 
-_syscall = _Function(("syscall", _Library))  # type: ignore[arg-type]
-_read_memory = _Function(("process_vm_readv", _Library))  # type: ignore[arg-type]
-_write_memory = _Function(("process_vm_writev", _Library))  # type: ignore[arg-type]
+_syscall = function("syscall")
+_read_memory = function("process_vm_readv")
+_write_memory = function("process_vm_writev")
 
 
 def seccomp(flags: int, program: bytes, count: int) -> int:
@@ -180,26 +193,27 @@ def seccomp(flags: int, program: bytes, count: int) -> int:
 
     Raises `OSError`; EBUSY when a filter of this process has a listener already.
     """
-    text = (_Char * len(program)).from_buffer_copy(program)
+    text = (Char * len(program)).from_buffer_copy(program)
     # struct sock_fprog: a short, padding, a pointer
     head = count.to_bytes(8, sys.byteorder) + _ctypes.addressof(text).to_bytes(8, sys.byteorder)
-    return _call("syscall", _Long(SYS_SECCOMP[os.uname().machine]), _Long(SECCOMP_SET_MODE_FILTER), _Long(flags), head)
+    number = SYS_SECCOMP[os.uname().machine]
+    return _numbered("seccomp", number, _Long(SECCOMP_SET_MODE_FILTER), _Long(flags), head)
 
 
 def pidfd_getfd(pidfd: int, descriptor: int) -> int:
     """pidfd_getfd(2): a duplicate (close-on-exec) of another process's descriptor; raises `OSError`."""
-    return _call("syscall", _Long(SYS_PIDFD_GETFD), _Long(pidfd), _Long(descriptor), _Long(0))
+    return _numbered("pidfd_getfd", SYS_PIDFD_GETFD, _Long(pidfd), _Long(descriptor), _Long(0))
 
 
 def tgkill(process: int, thread: int, signal: int) -> None:
     """tgkill(2): a signal to one thread. Raises `OSError` (ESRCH)."""
-    _call("syscall", _Long(SYS_TGKILL[os.uname().machine]), process, thread, signal)
+    _numbered("tgkill", SYS_TGKILL[os.uname().machine], process, thread, signal)
 
 
 def same_descriptors(one: int, other: int) -> bool:
     """Whether two threads share one table of descriptors; kcmp(2), Linux 3.5. False where the kernel has no kcmp."""
     try:
-        return not _call("syscall", _Long(SYS_KCMP[os.uname().machine]), one, other, KCMP_FILES, _Long(0), _Long(0))
+        return not _numbered("kcmp", SYS_KCMP[os.uname().machine], one, other, KCMP_FILES, _Long(0), _Long(0))
     except OSError:
         return False
 
@@ -222,6 +236,16 @@ class Opener:
 
 
 _OPENAT2, _HOW_SIZE = _Long(SYS_OPENAT2), _Long(24)
+
+
+class Sample:
+    """Some bytes of this process's memory: who can read them by `address` can read what its calls name."""
+
+    __slots__ = ("_kept", "address")
+
+    def __init__(self, content: bytes) -> None:
+        self._kept = (Char * len(content)).from_buffer_copy(content)
+        self.address = _ctypes.addressof(self._kept)
 
 
 class Window:
@@ -290,7 +314,7 @@ def _kept(data: bytes | memoryview) -> Any:
     """Something with an address that holds the data; None for no data."""
     if not data:
         return None
-    kind = _Char * len(data)
+    kind = Char * len(data)
     return kind.from_buffer(data) if isinstance(data, memoryview) else kind.from_buffer_copy(data)
 
 
@@ -309,15 +333,9 @@ def sendmsg(descriptor: int, data: bytes | memoryview, control: bytes, flags: in
 
 def waitpid(pid: int) -> int:
     """waitpid(2) without options: the wait status; raises `OSError`, also when a signal comes (EINTR)."""
-    status = (_Char * 4)()
+    status = (Char * 4)()
     _call("waitpid", pid, status, 0)
     return int.from_bytes(bytes(status), sys.byteorder)
-
-
-def settled(descriptor: int, milliseconds: int) -> bool:
-    """poll(2) until a socket can be written to or has failed, -1 for ever; raises `OSError` (EINTR among others)."""
-    entry = (_Char * 8).from_buffer_copy(struct.pack("=ihh", descriptor, 4, 0))  # a struct pollfd for POLLOUT
-    return bool(_call("poll", entry, _Long(1), milliseconds))
 
 
 def reopen(descriptor: int, flags: int) -> int:
@@ -352,6 +370,7 @@ def epoll_ctl(descriptor: int, act: int, one: int, events: int = 0, data: int = 
 
 
 SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>, Linux 2.2; SO_GET_FILTER, Linux 3.8, is another name for it
+SO_DETACH_FILTER = 27  # <asm-generic/socket.h>, Linux 2.2
 
 
 def attach_filter(descriptor: int, program: bytes, option: int = SO_ATTACH_FILTER) -> int:

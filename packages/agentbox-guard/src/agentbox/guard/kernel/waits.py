@@ -140,6 +140,12 @@ def signalled(thread: int, process: int) -> int:
     return errno.EINTR if shared & wanted & ~blocked & _signals(process)[2] else 0
 
 
+def heeds(thread: int, signal: int) -> bool:
+    """Whether a signal that stops by default would stop a thread, or be handled by it."""
+    _, _, blocked, wanted = _signals(thread)
+    return bool(1 << signal - 1 & wanted & ~blocked)
+
+
 def _signals(thread: int) -> tuple[int, int, int, int]:
     """Masks: pending for the thread, pending for its process, blocked, and those that are caught or stop it."""
     found = dict.fromkeys((b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt"), 0)

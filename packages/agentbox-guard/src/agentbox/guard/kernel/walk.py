@@ -89,7 +89,11 @@ class Tree:
             return path
         if not path:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return self._askers.base(thread, base).rstrip(b"/") + b"/" + path
+        start = self._askers.base(thread, base)
+        if start.endswith(_DELETED) and path.startswith(b"."):
+            levels, path = _climb(path)
+            start = self._askers.above(thread, base, levels) if levels else start
+        return start.rstrip(b"/") + b"/" + path
 
     def find(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = True) -> Found:
         """What a path names for a thread; its last link is followed if `follow`. Raises `OSError`."""
@@ -105,11 +109,11 @@ class Tree:
             if by_hand or (error.errno == errno.ENOENT and self._may_be_own(full, follow)):
                 return self._by_hand(thread, full, follow)
             raise
-        found = os.readlink(b"/proc/self/fd/%d" % fd)
-        if found.startswith(b"/proc/"):  # a link that led into the supervisor's own entries
-            os.close(fd)
+        found = _held(fd)
+        if found.path.startswith(b"/proc/"):  # a link that led into the supervisor's own entries
+            found.close()
             return self._by_hand(thread, full, follow)
-        return self._checked(Found(found, fd))
+        return self._checked(found)
 
     def place(self, thread: int, path: bytes, base: int = AT_FDCWD, *, follow: bool = False) -> Found:
         """What a path names, or the folder and name for what is not there yet. Raises `OSError` when there is no
@@ -157,7 +161,7 @@ class Tree:
     def behind(self, thread: int, number: int) -> Found:
         """What a descriptor of the thread is. Raises `OSError` (EBADF)."""
         fd, held = self._askers.descriptor(thread, number)
-        found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
+        found = self._checked(_held(fd), keep=True)
         found.own = number
         found.held = held
         return found
@@ -293,8 +297,7 @@ class Tree:
                 if error.errno == errno.EBADF:
                     raise OSError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
                 raise
-        fd = os.open(here[1:], _PATH, dir_fd=self.root)
-        found = self._checked(Found(os.readlink(b"/proc/self/fd/%d" % fd), fd), keep=True)
+        found = self._checked(_held(os.open(here[1:], _PATH, dir_fd=self.root)), keep=True)
         if found.no_name and not here.startswith(b"/proc/%d/" % ids.inner):
             found.close()
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -322,6 +325,24 @@ class Tree:
             found.close()
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return found
+
+
+def _held(fd: int) -> Found:
+    """What an O_PATH descriptor, which is taken over, holds. Raises `OSError`: a path may be too long to be told."""
+    try:
+        return Found(os.readlink(b"/proc/self/fd/%d" % fd), fd)
+    except OSError:
+        os.close(fd)
+        raise
+
+
+def _climb(path: bytes) -> tuple[int, bytes]:
+    """How many levels a relative path goes up first, and what is left of it."""
+    parts = path.split(b"/")
+    levels = 0
+    while parts and parts[0] in (b"..", b".", b""):
+        levels += parts.pop(0) == b".."
+    return levels, b"/".join(parts) or b"."
 
 
 def is_plain(path: bytes) -> bool:

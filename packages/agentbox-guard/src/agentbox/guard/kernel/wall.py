@@ -12,7 +12,9 @@ import fcntl
 import os
 import struct
 
-from agentbox.guard.kernel import callnumbers, shortage
+from agentbox.guard import shortage
+from agentbox.guard.descriptors import Spare
+from agentbox.guard.kernel import callnumbers, shm
 from agentbox.guard.kernel.judge import Judge
 from agentbox.guard.kernel.lineage import OTHER, Lineage
 from agentbox.guard.kernel.memory import Memory
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 SURPRISE = "a thread changed an exec while it was under way"
 _MOST_ENDED = 1024
 UNDECIDED = "agentbox could not decide it"
+_AUTOBOUND = (("0.0.0.0", 0), ("::", 0))
+"""Where a datagram socket that sends unbound is bound by itself (inet_autobind of Linux, net/ipv4/af_inet.c)."""
 
 
 class Wall:
@@ -68,15 +72,16 @@ class Wall:
         self.listener = Listener(taken.listener)
         askers = Askers(taken.fresh_proc)
         netns = "netns" in names
+        root = os.open(f"/proc/{taken.agent}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        own_shm = (shm.PLACE, f"/proc/self/fd/{root}{shm.PLACE}") if taken.own_shm else None
         judge = Judge(
             desk,
             readable=message["system"],
             sealed=message["installed"],
             code=message["code"],
             listable=message["listable"],
-            protection=Protection(desk.policy, tuple(desk.private.values())),
+            protection=Protection(desk.policy, tuple(desk.private.values()), elsewhere=own_shm),
         )
-        root = os.open(f"/proc/{taken.agent}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.lineage = Lineage(taken.agent)
         self.box = Box(
             listener=self.listener,
@@ -102,7 +107,7 @@ class Wall:
         if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
             self.box.reaches = Reach(desk.policy, message)
         self.own_processes = netns
-        self._spare = shortage.Spare()
+        self._spare = Spare()
         self._listeners: list[Listener] = []
         self._ended: dict[int, int] = {}
         """Processes that were ended, by number, with their start."""
@@ -137,10 +142,15 @@ class Wall:
 
         return problem(self.box, pid, file, argv) or unreached(self.box, [file], argv)
 
-    def inside(self, op: str, address: str, port: int, pid: int) -> tuple[Denial | None, str] | None:
+    def inside(
+        self, op: str, address: str, port: int, pid: int, *, datagram: bool = False
+    ) -> tuple[Denial | None, str] | None:
         """See `decisions._base.Wall`."""
         if op == "net.bind":
-            return (None, address) if self.box.own_loopback else None
+            # So a datagram socket is bound at its first send as well, without a rule (Node and Java bind each client);
+            # in the empty network that reaches nobody outside.
+            free = self.box.own_loopback or (self.box.netns and datagram and (address, port) in _AUTOBOUND)
+            return (None, address) if free else None
         self.box.network()
         broker = self.box.broker
         if broker is None:
@@ -165,7 +175,7 @@ class Wall:
         except Held as held:
             self._hold(call, held.event)
         except OSError as error:
-            if error.errno in shortage.NUMBERS:
+            if shortage.met(error):
                 self._short(call)
             self.listener.fail(call, error.errno or errno.EIO)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
@@ -265,7 +275,6 @@ class Wall:
             self._loop.forget(listener.fd)
             listener.close()
         self._listeners = []
-        self._spare.close()
         self.box.waits.close()
         self.box.judge.terminals.close()
         self.box.tree.close()

@@ -57,6 +57,9 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
     loaded = [name for name in refused if name in sys.modules and name not in space["NEVER_TWICE"]]
     if loaded:
         return f"the module {loaded[0]} was loaded before the guard, by a .pth file of this Python"
+    encoding = sys.getfilesystemencoding()
+    if not contained and encoding not in ("utf-8", "ascii"):
+        return f"it writes file names in {encoding}, and the supervisor reads them as UTF-8: leave out -X utf8=0"
     probe = "agentbox.probe." + posix.urandom(8).hex()
     bind(space, settings(welcome, space, here, link) | event_sets(events, probe))
     bind(space, {"ours": (space, vault), "vault": vault})

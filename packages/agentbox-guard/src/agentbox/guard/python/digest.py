@@ -1,7 +1,7 @@
 """Sealed: the sha256 of what is about to be read, streamed at any size, and the other reads that the guard needs.
 
-It is executed in a namespace of its own: the hook lets an `open` pass whose calling frame has that namespace, and no
-other frame has it. Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at every start; from 4 MiB
+It is executed in a namespace of its own: the hook judges an `open` whose calling frame has that namespace, and records
+it no second time. Small files use the interpreter's own SHA-256, as OpenSSL's costs 2.5 ms at every start; from 4 MiB
 on OpenSSL's, five times faster, is loaded.
 """
 

@@ -96,6 +96,7 @@ def hook(
         refusal = (eacces, text, None)
     if refusal is None:
         return
+    del dispatch, settle  # a traceback shows this frame, and outside of the hook tracing would show what they call
     if kind is not None:
         raise kind(refusal[1])
     if refusal[0] == -1:

@@ -166,9 +166,11 @@ def place(
     return resolve(text, follow)
 
 
-def unclear(op: str, what: Any, *, refuse=refuse, str=str, type=type, contained=False) -> Refusal | None:
+def unclear(op: str, what: Any, *, refuse=refuse, str=str, bytes=bytes, type=type, contained=False) -> Refusal | None:
     """The refusal of a path that has no single meaning; under kernel layers what it comes to mean is judged there."""
     if contained:
         return None
-    reason = f"a {type(what).__name__} here may mean one path now and another later; pass a plain str or bytes path"
+    reason = "the object given may mean one path now and another later; pass a plain str or bytes path"
+    if type(what) is str or type(what) is bytes:
+        reason = "where it leads cannot be told: its links lead in a circle, or it lies deeper than a path is long"
     return refuse(op, {"path": "?"}, "read", "?", reason, None)

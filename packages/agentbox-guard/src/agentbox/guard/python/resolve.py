@@ -5,7 +5,9 @@ Only silent primitives are used (`readlink` and `getcwd` raise no audit event), 
 
 from __future__ import annotations
 
+from errno import ENAMETOOLONG
 from posix import getcwd, readlink
+from sys import getfilesystemencoding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,19 +16,33 @@ if TYPE_CHECKING:
 MAX_LINKS = 40
 """As the kernel's own limit on symbolic links in one look-up (path_resolution(7))."""
 
+ENCODING = getfilesystemencoding()
+NAME_MAX = 255
+"""The bytes of one name (limits.h(0p)): a longer one is nowhere, and fails as it would."""
+
 
 def exact_text(
-    path: Any, *, type=type, str=str, bytes=bytes, issubclass=issubclass, plain=str.__str__, join=bytes.__add__
+    path: Any,
+    *,
+    type=type,
+    str=str,
+    bytes=bytes,
+    issubclass=issubclass,
+    plain=str.__str__,
+    decode=bytes.decode,
+    encoding=ENCODING,
 ) -> str | None:
     """The characters that C code would use, as an exact str.
 
-    None for what may answer differently twice (PathLike, buffers).
+    None for what may answer differently twice (PathLike, buffers). No method of the object's own class is called: it
+    may lie (`__buffer__`, PEP 688), and would run within the hook. Bytes are read as this interpreter writes names
+    (`-X utf8=0`), so that what is looked at is what will be opened.
     """
     if type(path) is not str:
         if issubclass(type(path), str):
             path = plain(path)
         elif issubclass(type(path), bytes):
-            path = join(b"", path).decode("utf-8", "surrogateescape")
+            path = decode(path, encoding, "surrogateescape")
         else:
             return None
     return None if "\0" in path else path
@@ -40,10 +56,14 @@ def resolve(
     getcwd=getcwd,
     OSError=OSError,
     max_links=MAX_LINKS,
+    too_long=ENAMETOOLONG,
+    name_max=NAME_MAX,
+    encoding=ENCODING,
+    len=len,
 ) -> str | None:
     """The absolute path that `path` names now; the last component is followed when `follow`.
 
-    None when it cannot be told (a loop).
+    None when it cannot be told: a loop, or a place deeper than PATH_MAX, where no call says which folder is a link.
     """
     if path[:1] != "/":
         path = getcwd() + "/" + path
@@ -65,7 +85,9 @@ def resolve(
             break
         try:
             target = readlink(here)
-        except OSError:  # not a link, or not there: the name itself is what counts
+        except OSError as error:  # not a link, or not there: the name itself is what counts
+            if error.errno == too_long and len(part.encode(encoding, "surrogateescape")) <= name_max:
+                return None
             done = here
             continue
         links += 1

@@ -52,9 +52,13 @@ def members(
     return ",".join(parts)
 
 
-def gone(why: str, *, write=write, _exit=_exit) -> None:
+def gone(why: str, *, write=write, _exit=_exit, OSError=OSError) -> None:
     """End this process: unsupervised, nothing that it does would be recorded (channel.md, Failing closed)."""
-    write(2, b"agentbox: the guard lost its supervisor; this process ends: " + why.encode("utf-8", "replace") + b"\n")
+    text = b"agentbox: the guard lost its supervisor; this process ends: " + why.encode("utf-8", "replace") + b"\n"
+    try:
+        write(2, text)
+    except OSError:
+        pass  # standard error may be closed, or a full pipe
     _exit(70)
 
 

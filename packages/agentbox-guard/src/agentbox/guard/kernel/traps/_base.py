@@ -12,6 +12,7 @@ import os
 from agentbox.guard.channel import WRITES
 from agentbox.guard.kernel.judge import EXEMPT
 from agentbox.guard.kernel.launches import Launches
+from agentbox.guard.kernel.powers import Lowered
 from agentbox.guard.kernel.syscalls import PAGE
 from agentbox.guard.session import Denial, Event
 
@@ -41,6 +42,10 @@ NEVER = "no program of the run may do this, whatever the rules say"
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 0x100, 0x1000  # <linux/fcntl.h>, Linux 2.6.16 and 2.6.39
 
 
+KERNELS = (b"/proc/", b"/sys/", b"/dev/")
+"""Where the kernel makes files up; it may ask for more than a file's mode at their opening."""
+
+
 class Held(Exception):
     """Raised by a handler in place of the first change, `event`: the call is to be handled again when there is a
     snapshot.
@@ -66,7 +71,7 @@ class Known(dict[bytes, tuple["int", bool, int, str]]):
     def __setitem__(self, path: bytes, what: tuple[int, bool, int, str]) -> None:
         if len(self) >= _MOST_KNOWN:
             self.clear()
-        if self.live and not path.startswith((b"/proc/", b"/dev/")):
+        if self.live and not path.startswith(KERNELS):
             super().__setitem__(path, what)
 
 
@@ -78,8 +83,10 @@ class Box:
         "launches",
         "lineage",
         "listener",
+        "lowered",
         "memory",
-        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "traffic", "tree", "waits",
+        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "sending",
+        "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +137,7 @@ class Box:
         self.reaches: Callable[[str], bool] = lambda file: True
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
         self.launches = Launches()
+        self.lowered = Lowered()
         self.waits: Waits
         """Whoever waits in a program's name does so by these."""
         self.peers: dict[int, int] = {}
@@ -138,6 +146,8 @@ class Box:
         """
         self.acting: set[int] = set()
         """Those children while they are there."""
+        self.sending = 0
+        """Bytes of programs' messages that are held until they are sent."""
 
     def ids(self, call: Call) -> Ids:
         """The ids of the asking thread, also when it has ended since they were asked for first. Raises `OSError`

@@ -7,9 +7,11 @@ A number is only filled while it still stands for the socket that was decided on
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 
+from agentbox.guard import shortage
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import Box, number
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
 _EPOLL = "anon_inode:[eventpoll]"
 
 
-def put_over(box: Box, call: Call, old: int, new: int) -> bool:
+def put_over(box: Box, call: Call, old: int, new: int) -> int:
     """Have the asker's descriptors of `old` stand for `new`, both duplicates of ours; the call still waits.
 
-    False when the number that the call was made with is the socket's no more, or who asked has gone.
+    0, or what the call is to fail with: EBADF when the number that it was made with is the socket's no more, or who
+    asked has gone; or the supervisor's shortage of descriptors.
     """
     place = number(call.args[0])
     try:
@@ -38,22 +41,23 @@ def put_over(box: Box, call: Call, old: int, new: int) -> bool:
             numbers, sets = {place} if _is(call.pid, place, old) else set(), []
         watches = [watch for one in sets for watch in _watches(call.pid, one, old)]
         if place not in numbers or not _put(box, call, new, place):
-            return False
-    except OSError:
-        return False
+            return errno.EBADF
+    except OSError as error:
+        return shortage.met(error) or errno.EBADF
     for one in numbers:
         if one != place:
-            _put(box, call, new, one)
+            try:
+                _put(box, call, new, one)
+            except OSError:
+                pass  # closed meanwhile
     if watches:
         _watch(box, call, watches, old, new)
-    return True
+    return 0
 
 
 def _put(box: Box, call: Call, new: int, place: int) -> bool:
-    try:
-        return box.listener.put(call, new, place, box.askers.closes_on_exec(call.pid, place))
-    except OSError:
-        return False
+    """False if the asker is gone. Raises `OSError`."""
+    return box.listener.put(call, new, place, box.askers.closes_on_exec(call.pid, place))
 
 
 def _seen(thread: int, old: int) -> tuple[set[int], list[int]]:

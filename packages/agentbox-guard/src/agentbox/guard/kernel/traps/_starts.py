@@ -11,6 +11,7 @@ from agentbox.guard.decisions import denial_of
 from agentbox.guard.decisions._base import rule_text
 from agentbox.guard.paths import within
 from agentbox.guard.session import Denial
+from agentbox.policy.forms.command import command_matches
 from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
@@ -43,16 +44,29 @@ def problem(box: Box, pid: int, file: str, argv: list[str]) -> Denial | None:
         return Denial("exec", shown, "it is agentbox's own record of this run")
     decision = policy.decide("exec", file, argv)
     if decision.allowed:
-        if is_loader(file) and decision.rule is not None and decision.rule.form["match"] == "any":
-            return Denial("exec", shown, LOADER, rule=rule_text(decision))
+        if is_loader(file) and not _is_named(box, file, argv):
+            return Denial("exec", shown, LOADER, rule=rule_text(decision), fix=_line(box, file))
         return None
     if box.lineage.is_agent(pid):
         return denial_of(decision, "exec")
     if is_loader(file):
         return Denial("exec", shown, LOADER, fix=decision.fix)
     if is_writable(box, file):
-        return Denial("exec", shown, WRITABLE, fix=decision.fix)
+        # No line could help where there is none: the policy's reason says what can.
+        return Denial("exec", shown, WRITABLE if decision.fix else decision.reason, fix=decision.fix)
     return None
+
+
+def _is_named(box: Box, file: str, argv: list[str]) -> bool:
+    """Whether a rule allows this start by the program's name; `exec: *` may stand before it."""
+    forms = [rule.form for rule in box.desk.policy.rules_of(("exec",))]
+    return any(form["match"] != "any" and command_matches(form, file, argv) for form in forms)
+
+
+def _line(box: Box, file: str) -> str | None:
+    """The rule that names a program by its path."""
+    line = path_fix("read", file, box.desk.cwd)
+    return f"exec{line[len('read') :]}" if line else None
 
 
 def unreached(box: Box, files: list[str], argv: list[str]) -> Denial | None:
@@ -67,12 +81,10 @@ def _unreached(box: Box, file: str, shown: str) -> Denial:
     rules = [rule.form for rule in box.desk.policy.rules_of(("exec",))]
     if any(form["file"] == file for form in rules):
         return Denial("exec", shown, LATER)
-    line = path_fix("read", file, box.desk.cwd)
-    fix = f"exec{line[len('read') :]}" if line else None
     is_any = any(form["match"] == "any" for form in rules)
     readable = box.desk.policy.decide("read", file).allowed
     reason = (LATER if readable else UNREACHED) if is_any else NAMED
-    return Denial("exec", shown, reason, fix=fix)
+    return Denial("exec", shown, reason, fix=_line(box, file))
 
 
 def target(file: str, argv: list[str]) -> str:

@@ -12,7 +12,7 @@ import errno
 import os
 import struct
 
-from agentbox.guard.kernel import landlock, syscalls
+from agentbox.guard.kernel import landlock, peers_only, syscalls
 from agentbox.guard.kernel.traps import peers
 from agentbox.guard.kernel.traps._base import NEVER, Box, number, refused
 from agentbox.guard.kernel.traps.sockets import (
@@ -48,7 +48,7 @@ def _bind(box: Box, call: Call, name: str) -> None:
 
 def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     """Takes `fd` over, unless it raises."""
-    family, _ = sort_of(fd)
+    family, kind = sort_of(fd)
     if family == socket.AF_NETLINK:
         powerless_call(box, call, fd, lambda: syscalls.bind(fd, address))
         return
@@ -56,13 +56,23 @@ def _bind_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         if unix_name(address)[:1] not in (b"", b"\0"):
             _bind_path(box, call, fd, address)
             return
-        if unix_name(address):
-            decide_abstract(box, call, fd, "net.bind", unix_name(address))
+        if unix_name(address) or not box.netns:  # without a name the kernel chooses an abstract one (unix(7), autobind)
+            decide_abstract(box, call, fd, "net.bind", unix_name(address) or b"\0")
     elif family in INTERNET:
         _refuse_outside(box, call, fd, "bind")
         address = as_inet(address, family)
-        endpoint(box, call, "net.bind", address)
+        endpoint(box, call, "net.bind", address, datagram=kind == socket.SOCK_DGRAM)
+        if kind == socket.SOCK_DGRAM and not box.netns:
+            own_call(box, call, fd, lambda: _bind_to_hear(fd, address), waits=False)
+            return
     own_call(box, call, fd, lambda: syscalls.bind(fd, address), waits=False)
+
+
+def _bind_to_hear(fd: int, address: bytes) -> int:
+    """What may be bound hears anybody, but for one that a send has bound already: that fails. Raises `OSError`."""
+    syscalls.bind(fd, address)
+    peers_only.lift(fd)
+    return 0
 
 
 def _refuse_outside(box: Box, call: Call, fd: int, name: str) -> None:
@@ -154,23 +164,43 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _listen(box: Box, call: Call, name: str) -> None:
-    """A socket that was not bound gets a port from the kernel, as if it had been bound to any address.
-
-    Of a local one the kernel notes who listens (unix(7)): a child does it in the program's name.
-    """
+    """Of a local socket the kernel notes who listens (unix(7)): a child does it in the program's name."""
     one = owned(box.duplicate(call, number(call.args[0])))
     try:
         backlog = number(call.args[1])
         if one.family in INTERNET:
             _refuse_outside(box, call, one.fileno(), name)
-            if one.getsockname()[1] == 0:
-                endpoint(box, call, "net.bind", struct.pack("=H", int(one.family)) + bytes(26))
-            one.listen(backlog)
+            _listen_by_name(box, call, one, backlog)
         else:
             peers.act_as(box, box.ids(call).process, lambda: one.listen(backlog))
     finally:
         one.close()
     box.listener.value(call, 0)
+
+
+def _listen_by_name(box: Box, call: Call, one: socket.socket, backlog: int) -> None:
+    """Decide on where a socket is to listen by the name that it has, and have it listen there. Raises `OSError`.
+
+    One that is not bound gets a port from the kernel by listening, and its name does not tell: when a connection has
+    failed or was dissolved, the number of the port that was given back stays in it (inet_put_port() and
+    inet_csk_listen_start() of net/ipv4). What was bound, and so decided on and recorded before, is not bound again.
+    """
+    name = one.getsockname()
+    packed = socket.inet_pton(one.family, name[0].partition("%")[0])
+    address = struct.pack("=H", int(one.family)) + name[1].to_bytes(2, "big")
+    address += packed + bytes(8) if one.family == socket.AF_INET else bytes(4) + packed + bytes(4)
+    endpoint(box, call, "net.bind", address, known=bool(name[1]))
+    if name[1]:
+        try:
+            one.bind(name)
+            endpoint(box, call, "net.bind", address)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    one.listen(backlog)
+    if name[1] and one.getsockname() != name:  # a connection that was under way has failed meanwhile
+        one.shutdown(socket.SHUT_RDWR)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
 CALLS: dict[str, Handler] = {"bind": _bind, "listen": _listen}

@@ -17,6 +17,7 @@ from agentbox.guard.kernel.judge import EXEMPT, NO_NAME, SET_USER
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.protect import NOT_REGULAR
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
+from agentbox.guard.procfs import member, read_entry
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -220,6 +221,8 @@ def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int
         there = target
         if _state(there) is not None:
             raise _error(errno.EEXIST)
+        if _mount(source.fd) != _mount(there.folder):  # link(2): as a link of /proc, which /proc/self/fd/N is itself
+            raise _error(errno.EXDEV)
         # A file that was made without a name (O_TMPFILE) has its folder's name, and "#N (deleted)" for its own.
         name = os.fsdecode(source.path.removesuffix(b" (deleted)")) if source.no_name else source.text
         link = stat.S_ISLNK(os.fstat(source.fd).st_mode)
@@ -236,6 +239,11 @@ def _link(box: Box, call: Call, old_base: int, old: int, new_base: int, new: int
         source.close()
         if target is not None:
             target.close()
+
+
+def _mount(fd: int) -> bytes:
+    """The mount that an object was found on: proc_pid_fdinfo(5), Linux 3.15. On one of overlayfs, devices differ."""
+    return member(read_entry(f"/proc/self/fdinfo/{fd}"), b"mnt_id")
 
 
 # --- what files are ---
@@ -297,7 +305,8 @@ def _chown(box: Box, call: Call, found: Found, user: int, group: int) -> None:
     _change(box, call, "fs.chown", found, lambda path: os.chown(path, owner, number(group)))
 
 
-def _times(box: Box, call: Call, found: Found, times: bytes | None) -> None:
+def _times(box: Box, call: Call, times: bytes | None, found: Found) -> None:
+    """The times come first, as all that is read of memory does: where that fails, nothing is held open yet."""
     _change(box, call, "fs.utime", found, lambda path: syscalls.utimensat(path, times))
 
 
@@ -335,27 +344,25 @@ def _values(box: Box, call: Call, address: int, form: str, scale: int) -> bytes 
     return struct.pack("=4q", got[0], got[1] * scale, got[2], got[3] * scale)
 
 
-def _setxattr(box: Box, call: Call, found: Found) -> None:
+def _setxattr(box: Box, call: Call, find: Callable[[], Found]) -> None:
     name = box.memory.text(call.pid, call.args[1], 256)
     size, flags = call.args[3], number(call.args[4])
-    try:
-        if size > _MOST_ATTRIBUTE:
-            raise _error(errno.E2BIG)
-        if not name.startswith(_ATTRIBUTES):
-            raise _never(box, call, "fs.xattr", {"path": found.text}, PRIVILEGED)
-        value = box.memory.block(call.pid, call.args[2], size) if size else b""
-    except OSError:
-        found.close()
-        raise
-    _change(box, call, "fs.xattr", found, lambda path: os.setxattr(path, name, value, flags))
+    if size > _MOST_ATTRIBUTE:
+        raise _error(errno.E2BIG)
+    value = box.memory.block(call.pid, call.args[2], size) if size else b""
+    _attribute(box, call, find(), name, lambda path: os.setxattr(path, name, value, flags))
 
 
-def _removexattr(box: Box, call: Call, found: Found) -> None:
+def _removexattr(box: Box, call: Call, find: Callable[[], Found]) -> None:
     name = box.memory.text(call.pid, call.args[1], 256)
+    _attribute(box, call, find(), name, lambda path: os.removexattr(path, name))
+
+
+def _attribute(box: Box, call: Call, found: Found, name: bytes, act: Callable[[bytes], None]) -> None:
     if not name.startswith(_ATTRIBUTES):
         found.close()
         raise _never(box, call, "fs.xattr", {"path": found.text}, PRIVILEGED)
-    _change(box, call, "fs.xattr", found, lambda path: os.removexattr(path, name))
+    _change(box, call, "fs.xattr", found, act)
 
 
 def _path(box: Box, call: Call, follow: bool = True) -> Found:
@@ -374,14 +381,14 @@ def _held(box: Box, call: Call) -> Found:
 
 def _utimensat(box: Box, call: Call, name: str) -> None:
     base, address, times, flags = call.args[:4]
-    found = _at(box, call, _fd(base), address, flags) if address else _held(box, call)
-    _times(box, call, found, _specs(box, call, times))
+    given = _specs(box, call, times)
+    _times(box, call, given, _at(box, call, _fd(base), address, flags) if address else _held(box, call))
 
 
 def _futimesat(box: Box, call: Call, name: str) -> None:
     base, address, times = call.args[:3]
-    found = _at(box, call, _fd(base), address, 0) if address else _held(box, call)
-    _times(box, call, found, _values(box, call, times, "=4q", 1000))
+    given = _values(box, call, times, "=4q", 1000)
+    _times(box, call, given, _at(box, call, _fd(base), address, 0) if address else _held(box, call))
 
 
 CALLS: dict[str, Handler] = {
@@ -421,15 +428,15 @@ CALLS: dict[str, Handler] = {
     "fchownat": lambda box, call, _: _chown(
         box, call, _at(box, call, _fd(call.args[0]), call.args[1], call.args[4]), *call.args[2:4]
     ),
-    "utime": lambda box, call, _: _times(box, call, _path(box, call), _values(box, call, call.args[1], "=2q", 0)),
-    "utimes": lambda box, call, _: _times(box, call, _path(box, call), _values(box, call, call.args[1], "=4q", 1000)),
+    "utime": lambda box, call, _: _times(box, call, _values(box, call, call.args[1], "=2q", 0), _path(box, call)),
+    "utimes": lambda box, call, _: _times(box, call, _values(box, call, call.args[1], "=4q", 1000), _path(box, call)),
     "futimesat": _futimesat,
     "utimensat": _utimensat,
     "truncate": _truncate,
-    "setxattr": lambda box, call, _: _setxattr(box, call, _path(box, call)),
-    "lsetxattr": lambda box, call, _: _setxattr(box, call, _path(box, call, follow=False)),
-    "fsetxattr": lambda box, call, _: _setxattr(box, call, _held(box, call)),
-    "removexattr": lambda box, call, _: _removexattr(box, call, _path(box, call)),
-    "lremovexattr": lambda box, call, _: _removexattr(box, call, _path(box, call, follow=False)),
-    "fremovexattr": lambda box, call, _: _removexattr(box, call, _held(box, call)),
+    "setxattr": lambda box, call, _: _setxattr(box, call, lambda: _path(box, call)),
+    "lsetxattr": lambda box, call, _: _setxattr(box, call, lambda: _path(box, call, follow=False)),
+    "fsetxattr": lambda box, call, _: _setxattr(box, call, lambda: _held(box, call)),
+    "removexattr": lambda box, call, _: _removexattr(box, call, lambda: _path(box, call)),
+    "lremovexattr": lambda box, call, _: _removexattr(box, call, lambda: _path(box, call, follow=False)),
+    "fremovexattr": lambda box, call, _: _removexattr(box, call, lambda: _held(box, call)),
 }

@@ -10,11 +10,23 @@ import errno
 import os
 import stat
 
-from agentbox.guard.kernel.injected import Injected
+from agentbox.guard.kernel.injected import ARGUMENTS, Injected
 from agentbox.guard.kernel.process import AT_FDCWD
 from agentbox.guard.kernel.proof import Content, Proof
-from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, refused
+from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
+from agentbox.guard.kernel.traps._names import (
+    APART,
+    CHANGEABLE,
+    DISGUISED,
+    is_called_apart,
+    is_disguised,
+    is_lasting,
+    misleading,
+    working_folder,
+    written_name,
+)
 from agentbox.guard.kernel.traps._starts import injection, is_writable, problem, target, unreached, with_variables
+from agentbox.guard.meant import folder_problem, meant_file
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -35,10 +47,11 @@ _MOST_SCRIPTS = 5  # exec_binprm() of fs/exec.c
 
 class Request:
     """What an exec asks for, from its arguments: `path` from the folder `base`, and the supervisor's own copy of argv.
-    `environ` is where the kernel reads the variables.
+    `environ` is where the kernel reads the variables, `folder` the working directory that a script is found from, where
+    that matters.
     """
 
-    __slots__ = ("argv", "base", "environ", "flags", "path")
+    __slots__ = ("argv", "base", "environ", "flags", "folder", "path")
 
     def __init__(self, box: Box, call: Call, base: int, addresses: tuple[int, ...], flags: int) -> None:
         path, argv, self.environ = addresses
@@ -46,6 +59,7 @@ class Request:
         self.flags = flags
         self.path = box.memory.text(call.pid, path)
         self.argv = box.memory.words(call.pid, argv)
+        self.folder: tuple[int, int] | None = None
 
     @property
     def words(self) -> list[str]:
@@ -59,6 +73,9 @@ def _execve(box: Box, call: Call, name: str) -> None:
 
 def _execveat(box: Box, call: Call, name: str) -> None:
     base, *addresses, flags = call.args[:5]
+    # AT_EXECVE_CHECK (Linux 6.14) starts nothing and would be recorded: it is not there, as on an older kernel.
+    if number(flags) & ~(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     _start(box, call, Request(box, call, base & 0xFFFFFFFF, tuple(addresses), flags))
 
 
@@ -86,14 +103,6 @@ def _check(fd: int) -> None:
         raise refused()
 
 
-def _written(request: Request) -> bytes:
-    """The name under which the kernel gives a script to its interpreter (fs/exec.c, alloc_bprm)."""
-    path, base = request.path, request.base
-    if path[:1] == b"/" or base == AT_FDCWD:
-        return path
-    return b"/dev/fd/%d/%s" % (base, path) if path else b"/dev/fd/%d" % base
-
-
 def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
     pid = box.ids(call).process
     if not box.lineage.started and pid == box.lineage.agent:
@@ -111,7 +120,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
     injected: Injected | None = None
     if not launched:  # else it was decided on when the SDK asked for it
         denial, injected = _judge(box, call, pid, found, request)
-    if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial):
+    if denial is not None and box.scribe.deny(pid, "proc.exec", args, denial, also=open_parent(call.pid)):
         raise refused()
     content = Content(box.hashes, found.fd, is_writable(box, found.text))
     fd, found.fd = found.fd, -1
@@ -119,11 +128,13 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
     def done(outcome: Any) -> None:
         content.digest = args["sha256"] = outcome if type(outcome) is str else None
         try:
+            if isinstance(outcome, OSError) and outcome.errno == errno.ECANCELED:
+                content.close()  # whoever asked has gone: nothing is started
+                return
             if launched:
                 box.scribe.started(pid, args)
             elif denial is None:
-                parent = int(open_parent(call.pid))
-                box.scribe.observe(pid, "proc.exec", args, also=parent)
+                box.scribe.observe(pid, "proc.exec", args, also=open_parent(call.pid))
             box.scribe.flush()
             _let(box, call, pid, fd, request, content, injected if denial is None else None)
         except BaseException:
@@ -132,14 +143,14 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
         finally:
             os.close(fd)
 
-    _hash(box, fd, done)
+    _hash(box, call, fd, done)
 
 
-def _hash(box: Box, fd: int, done: Callable[[Any], None]) -> None:
-    """Call `done` with the program's hash, or the error: a large one is read in a thread."""
+def _hash(box: Box, call: Call, fd: int, done: Callable[[Any], None]) -> None:
+    """Call `done` with the program's hash, or the error: a large one is read in a thread, while the call waits."""
 
     def work() -> str:
-        return box.hashes.descriptor(fd)
+        return box.hashes.descriptor(fd, lambda: box.listener.stands(call))
 
     info = os.fstat(fd)
     if info.st_size > _HASH_HERE and not box.hashes.known(info):
@@ -163,11 +174,25 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
         named = _named(box, call, found, request)
         if not named:
             return _explained(box, call, denial, found, request), None
+    elif is_disguised(box, call, found, request):
+        return Denial(
+            "exec", target(named, words), DISGUISED, fix=box.desk.policy.decide("exec", named, words).fix
+        ), None
     interpreters = _interpreters(box, call, found.fd)
     denial = unreached(box, [found.text, *interpreters], words)
     if denial is not None or not box.lineage.is_agent(pid):
         return denial, None
-    injected = Injected(box.desk.policy, named, words, box.desk.environ, interpreters)
+    misleads = misleading(box, found, request, bool(interpreters))
+    injected = Injected(box.desk.policy, named, words, box.desk.environ, interpreters, misleads)
+    if injected.is_told and meant_file(box.desk.policy, named, words):
+        denial = folder_problem(box.desk.policy, named, words, working_folder(box, call, request))
+        if denial is not None:
+            return denial, None
+    if not interpreters and injected.is_told and is_called_apart(box, call, found, request):
+        fix = box.desk.policy.decide("exec", named, words[:1]).fix
+        return Denial("exec", target(named, words), APART + ARGUMENTS, fix=fix), None
+    if interpreters and not injected.any and not is_lasting(box, call, found, request):
+        return Denial("exec", target(found.text, words), CHANGEABLE.format(found.text)), None
     variables = [] if injected.any else box.memory.words(call.pid, request.environ)
     return injection(box, named, words, injected, variables), injected
 
@@ -217,11 +242,11 @@ def _let(
     argv = request.argv
     if line:
         program: tuple[int, int] | None = _interpreter(box, call, line)
-        argv = [_written(request), *argv[1:]]
+        argv = [written_name(request), *argv[1:]]
     else:
         info = os.fstat(fd)
         program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
-    proof = Proof(content, injected, script=bool(line))
+    proof = Proof(content, injected, script=bool(line), folder=request.folder)
     box.lineage.expect(pid, call.pid, program, argv, whole=not line, proof=proof)
     _proceed(box, call)
 

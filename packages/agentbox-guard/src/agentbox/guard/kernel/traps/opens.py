@@ -13,8 +13,8 @@ import struct
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.judge import EXEMPT, NO_NAME
-from agentbox.guard.kernel.process import AT_FDCWD
-from agentbox.guard.kernel.traps._base import Box, refused
+from agentbox.guard.kernel.process import AT_FDCWD, is_full
+from agentbox.guard.kernel.traps._base import KERNELS, Box, refused
 from agentbox.guard.kernel.walk import is_plain
 from agentbox.guard.session import Denial
 
@@ -104,10 +104,12 @@ def _again(box: Box, call: Call, path: bytes, flags: int) -> bool:
 
     A path that nothing of the run can change means what it meant. Any other must still lead to a file or folder of its
     kind, by itself and over no link, before that is opened: what else may be there (a pipe, a device) notices an open.
+    A folder is always opened in the run's tree: one of the supervisor's would show its /proc, the machine's processes.
     """
     judged, immutable, kind, text = box.known[path]
     try:
-        fd = os.open(path, flags | _ALWAYS) if immutable else _open_exactly(box, path, kind, flags)
+        plain = immutable and kind == stat.S_IFREG
+        fd = os.open(path, flags | _ALWAYS) if plain else _open_exactly(box, path, kind, flags)
     except OSError:
         return False
     try:
@@ -161,13 +163,15 @@ def _record_again(box: Box, call: Call, fd: int, kind: int, text: str) -> bool:
     info = os.fstat(fd)
     if stat.S_IFMT(info.st_mode) != kind:
         return False
+    pid = box.ids(call).process
     if kind == stat.S_IFDIR:
-        box.scribe.observe(box.ids(call).process, "fs.list", {"path": text})
+        box.scribe.observe(pid, "fs.list", {"path": text})
+        return True
+    if not box.scribe.tells_read(pid, text):
         return True
     digest = box.hashes.known(info)
     if digest:
-        args = {"path": text, "sha256": digest, "size": info.st_size}
-        box.scribe.observe(box.ids(call).process, "fs.read", args)
+        box.scribe.observe(pid, "fs.read", {"path": text, "sha256": digest, "size": info.st_size})
     return bool(digest)
 
 
@@ -176,6 +180,8 @@ def _serve(box: Box, call: Call, request: Request) -> None:
     path = request.path
     if not flags & ~_SIMPLE and _quickly(box, call, path, flags):
         return
+    if flags & (os.O_CREAT | os.O_TRUNC) and is_full(call.pid):  # else a file would be made or emptied for nothing
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     exclusive = bool(flags & os.O_CREAT and flags & os.O_EXCL) and flags & os.O_TMPFILE != os.O_TMPFILE
     follow = not (flags & os.O_NOFOLLOW or exclusive)
     for _ in range(_TRIES):
@@ -199,7 +205,7 @@ def _serve(box: Box, call: Call, request: Request) -> None:
 def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
     """Make the file that is not there; False if somebody else has made it meanwhile."""
     judged = box.judge.judge("write", found.text, box.ids(call).inner)
-    args = {"path": found.text, "flags": f"{request.flags & ~os.O_CLOEXEC:#o}"}
+    args = {"path": found.text, "flags": f"{request.flags & ~os.O_CLOEXEC:#o}", "absent": True}
     if type(judged) is not int and box.judge.is_own_cache(found.text):
         raise refused()
     if not box.allowed(call, "fs.write", args, judged):
@@ -240,6 +246,7 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
     args: dict[str, Any] = {"path": found.text}
     if op == "fs.write":
         args["flags"] = f"{flags & ~os.O_CLOEXEC:#o}"
+        args["size"] = info.st_size
     if not box.allowed(call, op, args, judged):
         raise refused()
     if op == "fs.write":
@@ -282,8 +289,8 @@ def _remember(box: Box, request: Request, found: Found, judged: int, kind: int) 
 
 def _read(box: Box, call: Call, request: Request, found: Found, judged: int, info: os.stat_result) -> None:
     """Hand over a regular file for reading, recorded with its content's hash."""
-    if judged == EXEMPT:
-        _hand_over(box, call, request, _open_again(found.fd, request.flags))
+    if judged == EXEMPT or not box.scribe.tells_read(box.ids(call).process, found.text):
+        _hand_over(box, call, request, _open_found(box, found, request.flags))
         return
     args: dict[str, Any] = {"path": found.text}
     made_up = found.path.startswith((b"/proc/", b"/sys/"))  # anew at each reading, some of it without an end (kmsg)
@@ -304,7 +311,7 @@ def _read(box: Box, call: Call, request: Request, found: Found, judged: int, inf
 
 def _open_to_read(box: Box, call: Call, request: Request, found: Found) -> int:
     try:
-        return _open_again(found.fd, request.flags)
+        return _open_found(box, found, request.flags)
     except OSError:
         box.scribe.unread(box.ids(call).process, found.text)
         raise
@@ -359,13 +366,21 @@ def _reopen(box: Box, call: Call, request: Request, found: Found, unnamed: bool)
     if unnamed:
         previous = os.umask(box.askers.umask(call.pid))
         try:
-            return _open_again(found.fd, request.flags, request.mode & ~_SET_ID)
+            return _open_found(box, found, request.flags, request.mode & ~_SET_ID)
         finally:
             os.umask(previous)
-    fd = _open_again(found.fd, request.flags)
+    fd = _open_found(box, found, request.flags)
     if found.path in (b"/dev/ptmx", b"/dev/pts/ptmx"):
         _note_terminal(box, call, fd)
     return fd
+
+
+def _open_found(box: Box, found: Found, flags: int, mode: int = 0) -> int:
+    """Open what was decided on; what is the kernel's own, with no more power than a program of the run has."""
+    if found.path.startswith(KERNELS) or not stat.S_ISREG(os.fstat(found.fd).st_mode):
+        with box.lowered:
+            return _open_again(found.fd, flags, mode)
+    return _open_again(found.fd, flags, mode)
 
 
 def _open_again(fd: int, flags: int, mode: int = 0) -> int:

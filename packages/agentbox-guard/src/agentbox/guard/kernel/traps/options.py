@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
+_LINGER = socketrows.SOL_SOCKET, 13  # SO_LINGER, <asm-generic/socket.h>, Linux 1.0
 _MOST_VALUE = 65536
 _MOST_FILTER = 4096
 """BPF_MAXINSNS, <linux/bpf_common.h>."""
@@ -43,6 +44,9 @@ def _setsockopt(box: Box, call: Call, name: str) -> None:
     if not 0 <= size <= _MOST_VALUE:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     value = box.memory.block(call.pid, call.args[3], size)
+    if (level, option) == _LINGER:
+        _linger(box, call, value)
+        return
     program = _program(box, call, value) if level == socketrows.SOL_SOCKET and option in _FILTERS else None
     fd = box.duplicate(call, number(call.args[0]))
 
@@ -59,6 +63,22 @@ def _setsockopt(box: Box, call: Call, name: str) -> None:
     except OSError:
         os.close(fd)
         raise
+
+
+def _linger(box: Box, call: Call, value: bytes) -> None:
+    """A struct linger (socket(7)): whether, and how many seconds close(2) waits for what is not sent yet.
+
+    Who closes last waits, and that may be the supervisor with a duplicate: so nobody does, and the kernel sends on.
+    At 0 seconds the connection is reset instead, which takes no time. Raises `OSError`.
+    """
+    if len(value) >= 8 and value[:4] != bytes(4) and value[4:8] != bytes(4):
+        value = bytes(8)
+    fd = box.duplicate(call, number(call.args[0]))
+    try:
+        syscalls.setsockopt(fd, *_LINGER, value)
+    finally:
+        os.close(fd)
+    box.listener.value(call, 0)
 
 
 def _program(box: Box, call: Call, value: bytes) -> bytes:

@@ -7,15 +7,18 @@ on its own duplicate, never by the kernel after it was looked at.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
+from _signal import SIG_BLOCK, SIG_SETMASK, SIGTTOU, pthread_sigmask  # type: ignore[import-not-found]
 
 from agentbox.guard.kernel import ioctls, others, socketrows
 from agentbox.guard.kernel.traps import _interfaces
 from agentbox.guard.kernel.traps._base import Box, number
 from agentbox.guard.kernel.traps.numbered import allow
 from agentbox.guard.kernel.traps.refusals import refuse
+from agentbox.guard.kernel.waits import heeds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,12 +37,40 @@ def _ioctl(box: Box, call: Call, name: str) -> None:
         _asynchronous(box, call, "ioctl FIOASYNC", lambda fd: fcntl.ioctl(fd, request, on), any(on))
     elif request in (ioctls.FIOSETOWN, ioctls.SIOCSPGRP):
         (owner,) = struct.unpack("=i", box.memory.block(call.pid, call.args[2], 4))
-        allow(box, call, owner, "ioctl FIOSETOWN")
-        _do(box, call, lambda fd: fcntl.fcntl(fd, others.F_SETOWN, owner))
+        target = allow(box, call, owner, "ioctl FIOSETOWN")
+        _do(box, call, lambda fd: fcntl.fcntl(fd, others.F_SETOWN, target))
+    elif request == ioctls.TIOCSPGRP:
+        _give_terminal(box, call)
     elif request & 0xFFFFFF00 in socketrows.INTERFACES:
         _interfaces.ask(box, call, request)
     else:
         refuse(box, call, name, f"ioctl {request:#x}")
+
+
+def _give_terminal(box: Box, call: Call) -> None:
+    """tcsetpgrp(3) where numbers mean others as well: to a group of the run's alone, or back to the supervisor's.
+
+    In another session than ours the kernel takes no group but one of that session's, all of which are the run's. In
+    ours the supervisor does it, and in place of the SIGTTOU that would stop a program in the background there is an
+    error, as for one whom nobody could continue (__tty_check_change() of drivers/tty/tty_jobctrl.c).
+    """
+    (group,) = struct.unpack("=i", box.memory.block(call.pid, call.args[2], 4))
+    if os.getsid(call.pid) != os.getsid(0):
+        box.listener.proceed(call)
+        return
+    if group != os.getpgrp():
+        allow(box, call, -group, "ioctl TIOCSPGRP")
+
+    def give(fd: int) -> None:
+        if os.getpgid(call.pid) != os.tcgetpgrp(fd) and heeds(call.pid, SIGTTOU):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        blocked = pthread_sigmask(SIG_BLOCK, (SIGTTOU,))
+        try:
+            os.tcsetpgrp(fd, group)
+        finally:
+            pthread_sigmask(SIG_SETMASK, blocked)
+
+    _do(box, call, give)
 
 
 def _fcntl(box: Box, call: Call, name: str) -> None:
@@ -50,10 +81,9 @@ def _fcntl(box: Box, call: Call, name: str) -> None:
         allow(box, call, number(argument), "fcntl F_SETOWN")
         box.listener.proceed(call)  # the owner is a register's, whichever descriptor it gets
     else:
-        data = box.memory.block(call.pid, argument, 8)
-        kind, owner = struct.unpack("=ii", data)  # struct f_owner_ex
-        allow(box, call, -owner if kind == _F_OWNER_PGRP else owner, "fcntl F_SETOWN_EX")
-        _do(box, call, lambda fd: fcntl.fcntl(fd, command, data))
+        kind, owner = struct.unpack("=ii", box.memory.block(call.pid, argument, 8))  # struct f_owner_ex
+        target = abs(allow(box, call, -owner if kind == _F_OWNER_PGRP else owner, "fcntl F_SETOWN_EX"))
+        _do(box, call, lambda fd: fcntl.fcntl(fd, command, struct.pack("=ii", kind, target)))
 
 
 def _asynchronous(box: Box, call: Call, shown: str, act: Callable[[int], object], on: bool) -> None:

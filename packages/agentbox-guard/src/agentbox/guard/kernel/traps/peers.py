@@ -13,6 +13,7 @@ import select
 import struct
 from _signal import SIGKILL  # type: ignore[import-not-found]
 
+from agentbox.guard.family import AWAITED
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.traps._base import Box, number
 from agentbox.guard.twins import owned
@@ -36,7 +37,7 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     one = owned(box.duplicate(call, number(call.args[0])))
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        inner = _inner(box, pid, _lives(one))
+        inner = _inner(box, pid, lambda: _lives(one))
     finally:
         one.close()
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
@@ -45,10 +46,12 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     box.listener.value(call, 0)
 
 
-def _inner(box: Box, pid: int, lives: bool | None) -> int:
-    """The number, as the asker counts, of the process that the kernel noted as `pid`."""
+def _inner(box: Box, pid: int, ask: Callable[[], bool | None]) -> int:
+    """The number, as the asker counts, of the process that the kernel noted as `pid`; `ask` says whether it lives."""
+    acting = pid in box.acting  # looked at first: a child that ends in between is in one of the two answers
+    lives = ask()
     # The number of a child of ours, once it has ended, may be another process's by now.
-    if pid in box.peers and (not lives or pid in box.acting):
+    if pid in box.peers and (acting or not lives):
         return box.peers[pid]
     if pid > 0 and lives is not False and box.desk.family.has(pid):
         try:
@@ -120,6 +123,7 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
 
     0; raises `OSError`.
     """
+    parent = os.getpid()
     ready, go = os.pipe()
     try:
         child = os.fork()
@@ -130,14 +134,17 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
     if child == 0:
         code = errno.EIO
         try:
+            # What it waits for may come when there is no run any more. Our thread lives for as long as it does.
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, SIGKILL)
             os.close(go)
-            if os.read(ready, 1):  # the other end may ask at once who it was
+            if os.getppid() == parent and os.read(ready, 1):  # the other end may ask at once who it was
                 act()
                 code = 0
         except OSError as error:
             code = error.errno or errno.EIO
         finally:
             os._exit(code & 0xFF)
+    AWAITED.add(child)
     os.close(ready)
     try:
         if began is not None:
@@ -154,6 +161,8 @@ def in_child(act: Callable[[], object], began: Callable[[int], object] | None = 
         interrupted = error
         os.kill(child, SIGKILL)
         _, status = os.waitpid(child, 0)
+    finally:
+        AWAITED.discard(child)
     number_of = os.waitstatus_to_exitcode(status)
     if interrupted is not None and number_of < 0:
         raise interrupted

@@ -7,7 +7,7 @@ for what was merely noted) cannot be turned into something else.
 from __future__ import annotations
 
 from agentbox.guard.kernel import rows
-from agentbox.guard.kernel.traps._base import NEVER, Box, number
+from agentbox.guard.kernel.traps._base import NEVER, Box
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call
     from agentbox.guard.kernel.traps._base import Handler
 
-_FAMILIES = {17: "packet", 38: "alg", 40: "vsock", 43: "smc", 16: "netlink", 1: "unix", 2: "inet", 10: "inet6"}
-
-_ELSEWHERE = ("socket", "socketpair", "sendto", "sendmsg", "sendmmsg", "ioctl", "fcntl", "setpriority", "ioprio_set")
+_ELSEWHERE = (
+    "socket", "socketpair", "sendto", "sendmsg", "sendmmsg", "ioctl", "fcntl", "setpriority", "ioprio_set", "clone",
+)  # fmt: skip
 """Those of which others decide what is refused."""
 
 
@@ -31,14 +31,15 @@ def refuse(box: Box, call: Call, name: str, shown: str = "") -> None:
         box.listener.proceed(call)
 
 
-def _socket(box: Box, call: Call, name: str) -> None:
-    family, kind, protocol = (number(argument) for argument in call.args[:3])
-    shown = _FAMILIES.get(family, str(family))
-    refuse(box, call, name, f"{name} {shown} kind {kind & rows.SOCK_KIND} protocol {protocol}")
+def _ring(box: Box, call: Call, name: str) -> None:
+    """A kernel without io_uring, which it may be built as: libuv asks for a ring in every program that starts
+    (uv__platform_loop_init(), 1.49: Node 22 and 24, CMake) and does without, so a denial would tell of nobody's doing.
+    """
+    box.scribe.absent(box.ids(call).process, name)
+    box.listener.fail(call, rows.REFUSED[name])
 
 
 CALLS: dict[str, Handler] = {
     **{name: refuse for name in rows.REFUSED if name not in _ELSEWHERE},
-    "socket": _socket,
-    "socketpair": _socket,
+    "io_uring_setup": _ring,
 }

@@ -21,6 +21,7 @@ from agentbox.guard.twins import twin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Buffer = bytes | memoryview
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _MOST_PAYLOAD = 1 << 20
 """Bytes that one call sends at most of a stream (it may send less than asked); a datagram must fit in whole."""
+MOST_HELD = 64 << 20
+"""Bytes of all messages that wait for room at their receivers."""
+_LEAST_PAYLOAD = 4096
+"""What a stream may send all the same when others hold as much."""
 _MSG_ZEROCOPY = 0x4000000  # <linux/socket.h>, Linux 4.14
 _SO_ZEROCOPY = 60  # <asm-generic/socket.h>, Linux 4.14
 
@@ -40,8 +45,8 @@ def _sendto(box: Box, call: Call, name: str) -> None:
         refuse(box, call, name, "sendto with MSG_FASTOPEN")
         return
     address = sockets.address_at(box, call, address_at, address_size)
-    payload = _payload(box, call, [(data, size)])
-    _send(box, call, number(place), payload, _controls.Control(), number(flags), address)
+    parts = [(data, size)]
+    _send(box, call, number(place), parts, _controls.Control(), number(flags), address)
 
 
 def _sendmsg(box: Box, call: Call, name: str) -> None:
@@ -50,9 +55,8 @@ def _sendmsg(box: Box, call: Call, name: str) -> None:
         refuse(box, call, name, "sendmsg with MSG_FASTOPEN")
         return
     found = memory.message(box.memory, call.pid, head)
-    payload = _payload(box, call, found.parts)
     control = _controls.copied(box, call, found.control)
-    _send(box, call, number(place), payload, control, number(flags), found.name)
+    _send(box, call, number(place), found.parts, control, number(flags), found.name)
 
 
 def _sendmmsg(box: Box, call: Call, name: str) -> None:
@@ -65,14 +69,16 @@ def _sendmmsg(box: Box, call: Call, name: str) -> None:
         box.listener.value(call, 0)
         return
     found = memory.message(box.memory, call.pid, heads)
-    payload = _payload(box, call, found.parts)
-    box.write(call, heads + 56, struct.pack("=I", len(payload)))  # msg_len of struct mmsghdr
     control = _controls.copied(box, call, found.control)
-    _send(box, call, number(place), payload, control, number(flags), found.name, value=1)
+    _send(box, call, number(place), found.parts, control, number(flags), found.name, heads + 56)
 
 
-def _payload(box: Box, call: Call, parts: list[tuple[int, int]]) -> bytes:
-    left = _MOST_PAYLOAD
+def _payload(box: Box, call: Call, parts: list[tuple[int, int]], kind: int) -> bytes:
+    """What is sent of a message. Raises `OSError`: of one that is whole or nothing all must fit (send(2))."""
+    left = min(_MOST_PAYLOAD, max(MOST_HELD - box.sending, _LEAST_PAYLOAD))
+    if kind != socket.SOCK_STREAM and (size := sum(size for _, size in parts)) > left:
+        number_of = errno.EMSGSIZE if size > _MOST_PAYLOAD else errno.ENOBUFS
+        raise OSError(number_of, os.strerror(number_of))
     pieces = []
     for address, size in parts:
         step = min(size, left)
@@ -92,17 +98,27 @@ def _send(
     box: Box,
     call: Call,
     place: int,
-    payload: bytes,
+    parts: list[tuple[int, int]],
     control: _controls.Control,
     flags: int,
     address: bytes,
-    value: int | None = None,
+    length_at: int = 0,
 ) -> None:
-    """Takes `control` over."""
+    """Takes `control` over. `length_at` is where to tell how much of the first of several messages was sent (msg_len of
+    struct mmsghdr, sendmmsg(2)); the answer is then that it was one.
+    """
+
+    def told(sent: int) -> int:
+        if not length_at:
+            return sent
+        box.write(call, length_at, struct.pack("=I", sent))
+        return 1
+
     fd = -1
     try:
         fd = box.duplicate(call, place)
-        family, kind = sockets.sort_of(fd)
+        family, kind = sockets.sort_of(fd, named=bool(address))
+        payload = _payload(box, call, parts, kind)
         if family in sockets.INTERNET:
             box.network()
         if control.messages:
@@ -110,8 +126,8 @@ def _send(
         if family == socket.AF_NETLINK:
             if control.messages:
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-            wholly = len(payload) if value is None else value
-            sockets.powerless_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), wholly)
+            value = told(len(payload))
+            sockets.powerless_call(box, call, fd, lambda: syscalls.sendto(fd, payload, flags, address), value)
             return
         if kind == socket.SOCK_DGRAM and address:
             address = sockets.as_inet(address, family)
@@ -124,11 +140,11 @@ def _send(
                 if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
                     # It may have to be sent by another socket, from which nobody hears when that is done.
                     raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-                if _send_out(box, call, fd, payload, address, family, kind):
+                if _send_out(box, call, fd, payload, address, family, kind, told):
                     control.close()
                     return
             elif kind == socket.SOCK_DGRAM:
-                sockets.endpoint(box, call, "net.send", address)
+                sockets.reach(box, call, fd, "net.send", address, kind)
             target = (address, None)
         else:
             target = (address, None)
@@ -143,20 +159,20 @@ def _send(
 
     def act() -> int:
         if flags & _MSG_ZEROCOPY and _is_zerocopy(fd):
-            sent = _from_pages(fd, payload, _packed(control), flags, target[0])
-        elif control.messages:
-            sent = syscalls.sendmsg(fd, payload, _packed(control), flags, target[0])
-        else:
-            sent = syscalls.sendto(fd, payload, flags, target[0])
-        return sent if value is None else value
+            return _from_pages(fd, payload, _packed(control), flags, target[0])
+        if control.messages:
+            return syscalls.sendmsg(fd, payload, _packed(control), flags, target[0])
+        return syscalls.sendto(fd, payload, flags, target[0])
 
     def spent() -> None:
+        box.sending -= len(payload)
         if target[1] is not None:
             target[1].close()
         control.close()
 
     failed = (lambda error: _broken(box, call, error)) if breaks else None
-    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT, spent=spent)
+    box.sending += len(payload)
+    sockets.own_call(box, call, fd, act, failed, waits=not flags & socket.MSG_DONTWAIT, spent=spent, told=told)
 
 
 def _check(box: Box, call: Call, fd: int, family: int, control: _controls.Control) -> None:
@@ -219,8 +235,12 @@ def _from_pages(fd: int, payload: bytes, control: bytes, flags: int, address: by
             return syscalls.sendmsg(fd, view[: len(payload)], control, flags, address)
 
 
-def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int) -> bool:
-    """A datagram to an address outside of the empty network; False when it stays inside."""
+def _send_out(
+    box: Box, call: Call, fd: int, payload: bytes, address: bytes, family: int, kind: int, told: Callable[[int], int]
+) -> bool:
+    """A datagram to an address outside of the empty network; False when it stays inside. `told` makes the answer of
+    what was sent.
+    """
     from agentbox.guard.kernel import broker
 
     pid = box.ids(call).process
@@ -239,20 +259,21 @@ def _send_out(box: Box, call: Call, fd: int, payload: bytes, address: bytes, fam
         return False
     if not box.scribe.consult(pid, "net.send", answer.args):
         raise refused()
-    told = answer.denial is not None
+    recorded = answer.denial is not None
 
     def then(answer: Any) -> None:
-        sockets.tell_dialled(box, pid, answer, told)
+        box.sending -= len(payload)
+        sockets.tell_dialled(box, pid, answer, recorded)
         if answer.socket is not None:
-            if not answer.errno and not _replaced.put_over(box, call, fd, answer.socket.fileno()):
-                answer.errno = errno.EBADF
+            answer.errno = answer.errno or _replaced.put_over(box, call, fd, answer.socket.fileno())
             answer.socket.close()
         os.close(fd)
         if answer.errno:
             box.listener.fail(call, answer.errno)
         else:
-            box.listener.value(call, answer.sent)
+            sockets.answer_with(box, call, answer.sent, told)
 
+    box.sending += len(payload)
     box.broker.dial(answer, then)
     return True
 

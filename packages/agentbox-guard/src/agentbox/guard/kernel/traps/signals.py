@@ -1,6 +1,7 @@
-"""Signals beyond a single known process: a group may hold the supervisor, so only the run's own members get them.
+"""Signals: a group may hold the supervisor, so only the run's own members get them, and so does no process that keeps
+the run, nor without a process namespace of its own anybody else's.
 
-In an own process namespace no other process can be named at all; without one every target is looked at.
+Landlock refuses what leaves the run since Linux 6.12 only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 
 from agentbox.guard.family import parent_and_group
+from agentbox.guard.kernel.traps import _targets
 from agentbox.guard.kernel.traps._base import Box, number
 from agentbox.guard.procfs import member, read_entry
 from agentbox.guard.session import Denial
@@ -43,44 +45,35 @@ def _kill(box: Box, call: Call, name: str) -> None:
 def _members(box: Box, own: int, target: int) -> list[int]:
     """The run's processes that a group number means, as the asker counts groups."""
     family = box.desk.family
-    everyone = [pid for pid in family.all() if pid == own or (pid not in family.keepers and not family.is_kept(pid))]
+    everyone = [pid for pid in family.all() if pid == own or not family.is_ours(pid)]
     if target == -1:
         return everyone
     if target == 0:
         group = parent_and_group(own)[1]
         return [pid for pid in everyone if parent_and_group(pid)[1] == group]
-    return [pid for pid in everyone if _inner_group(pid, box.pidns) == -target]
+    return [pid for pid in everyone if _targets.inner_group(pid, box.pidns) == -target]
 
 
-def _inner_group(pid: int, pidns: bool) -> int:
-    """A process's group as the run's own processes number it (NSpgid of proc_pid_status(5), Linux 4.1)."""
-    if not pidns:
-        return parent_and_group(pid)[1]
-    try:
-        return int(member(read_entry(f"/proc/{pid}/status"), b"NSpgid").split()[-1])
-    except (OSError, IndexError):
-        return -1
+def _one(box: Box, call: Call, own: int, asked: int, signal: int) -> None:
+    """One process or thread, by its number; no other call than kill(2) takes a group's."""
+    if asked > 0:
+        _allow(box, call, own, _targets.meant(box, call, asked), asked, signal)
+    box.listener.proceed(call)  # registers only: nothing to be rewritten
 
 
-def _one(box: Box, call: Call, own: int, target: int, signal: int) -> None:
-    """Without an own process namespace: one process, by its number."""
-    if target == own or box.desk.family.may_reach(target):
-        box.listener.proceed(call)  # registers only: nothing to be rewritten
+def _allow(box: Box, call: Call, own: int, target: int, asked: int, signal: int) -> None:
+    """Raise `OSError` (EPERM) unless the process is the run's to signal; `asked` is its number for the program."""
+    if target in (own, call.pid) or box.desk.family.may_reach(target):
         return
-    _refuse(box, call, own, target, signal)
-
-
-def _refuse(box: Box, call: Call, own: int, target: int, signal: int) -> None:
-    denial = Denial("signal", f"process {target}", OTHERS)
-    if box.scribe.deny(own, "proc.signal", {"target": target, "signal": signal}, denial):
+    if not signal and box.pidns:
+        return  # a program asks whether its parent is there, which is process 1, and /proc tells that as well
+    denial = Denial("signal", f"process {asked}", OTHERS)
+    if box.scribe.deny(own, "proc.signal", {"target": asked, "signal": signal}, denial):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-    box.listener.proceed(call)
 
 
 def _thread(box: Box, call: Call, name: str) -> None:
-    """tkill(2), tgkill(2), rt_sigqueueinfo(2) and the like without an own process namespace: the first argument
-    counts.
-    """
+    """tkill(2), tgkill(2), rt_sigqueueinfo(2) and the like: the first argument counts."""
     _one(
         box,
         call,
@@ -95,24 +88,29 @@ def _pidfd(box: Box, call: Call, name: str) -> None:
     own, signal = box.ids(call).process, number(call.args[1])
     fd = box.duplicate(call, number(call.args[0]))
     try:
-        target = _process_of(fd)
+        target, shown = _process_of(fd)
         if number(call.args[3]):  # a whole group, Linux 6.9
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        if target != own and not box.desk.family.may_reach(target):
-            denial = Denial("signal", f"process {target}", OTHERS)
-            if box.scribe.deny(own, "proc.signal", {"target": target, "signal": signal}, denial):
-                raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        _allow(box, call, own, target, shown if box.pidns else target, signal)
         _signal.pidfd_send_signal(fd, signal)
     finally:
         os.close(fd)
     box.listener.value(call, 0)
 
 
-def _process_of(pidfd: int) -> int:
+def _process_of(pidfd: int) -> tuple[int, int]:
+    """A process as we number it, and as those do who are in its own namespace: pidfd_open(2), NSpid since Linux 5.5.
+
+    Raises `OSError`: EBADF when it is no such descriptor, ESRCH when the process has ended.
+    """
     try:
-        return int(member(read_entry(f"/proc/self/fdinfo/{pidfd}"), b"Pid"))
-    except (OSError, ValueError):
+        entry = read_entry(f"/proc/self/fdinfo/{pidfd}")
+        pid, inner = int(member(entry, b"Pid")), int(member(entry, b"NSpid").split()[-1])
+    except (OSError, ValueError, IndexError):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+    if pid < 0:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+    return pid, inner
 
 
 def _send(pid: int, signal: int) -> None:

@@ -13,7 +13,7 @@ import os
 import struct
 
 from agentbox.guard.decisions import decider
-from agentbox.guard.kernel import syscalls
+from agentbox.guard.kernel import peers_only, syscalls
 from agentbox.guard.kernel.traps import _replaced, peers
 from agentbox.guard.kernel.traps._base import Box, number, refused
 from agentbox.guard.kernel.waits import RESTART
@@ -68,13 +68,21 @@ def unix_name(address: bytes) -> bytes:
     return name.split(b"\0", 1)[0]
 
 
-def sort_of(fd: int) -> tuple[int, int]:
-    """Family and kind of a socket. Raises `OSError` (ENOTSOCK)."""
+def sort_of(fd: int, *, named: bool = True) -> tuple[int, int]:
+    """Family and kind of a socket. Raises `OSError` (ENOTSOCK).
+
+    EOPNOTSUPP for an act that names an address with a kind that no program of the run can make (`rows.py`): of such a
+    one, which somebody outside has passed to it, no rule speaks.
+    """
     one = twin(fd)
     try:
-        return int(one.family), int(one.type)
+        family, kind = int(one.family), int(one.type)
     finally:
         one.close()
+    usual = family in (_UNIX, _NETLINK) or (family in INTERNET and kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM))
+    if named and not usual:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    return family, kind
 
 
 def send_timeout(fd: int) -> float:
@@ -117,13 +125,14 @@ def own_call(
     waits: bool = True,
     wakes: bool = True,
     spent: Callable[[], object] = lambda: None,
+    told: Callable[[int], int] = int,
 ) -> None:
     """Make a call on a duplicate `fd` and answer with its outcome, in a thread unless it cannot wait. Closes `fd`.
 
     The program shares the duplicate's O_NONBLOCK and can take it away at any time: that alone says nothing of waiting.
     `failed` is told an error before the program is. `spent` is called when the call is over, also when no thread was to
     be had for it: what it needed can then be closed. What only takes a moment is not woken by signals (`wakes` false):
-    it would be done, and then be done again.
+    it would be done, and then be done again. `told` makes the answer of the outcome.
     """
 
     def done(outcome: Any) -> None:
@@ -136,14 +145,18 @@ def own_call(
         elif isinstance(outcome, Exception):
             raise outcome
         else:
-            box.listener.value(call, outcome)
+            answer_with(box, call, outcome, told)
 
     if waits and not wakes:
         box.jobs.wait(act, done)
         return
     if waits:
-        pid = box.ids(call).process
-        once = bool(send_timeout(fd))  # sock_intr_errno() of <net/sock.h>
+        try:
+            pid = box.ids(call).process
+            once = bool(send_timeout(fd))  # sock_intr_errno() of <net/sock.h>
+        except OSError as error:
+            done(error)
+            return
         box.jobs.wait(lambda: box.waits.blocking(call, pid, act, once=once), done)
         return
     try:
@@ -151,6 +164,14 @@ def own_call(
     except Exception as error:
         outcome = error
     done(outcome)
+
+
+def answer_with(box: Box, call: Call, value: int, told: Callable[[int], int]) -> None:
+    """Answer with what `told` makes of a value, or its `OSError`."""
+    try:
+        box.listener.value(call, told(value))
+    except OSError as error:
+        box.listener.fail(call, error.errno or errno.EFAULT)
 
 
 def addressed(box: Box, call: Call, act: Callable[[Box, Call, int, bytes], None]) -> None:
@@ -176,11 +197,11 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
     if family in INTERNET:
         box.network()
     if family == _UNIX and family_of(address) == _UNIX:
-        _connect_local(box, call, fd, address)
+        _connect_local(box, call, fd, address, kind)
     elif family in INTERNET and box.broker is not None:
         _connect_out(box, call, fd, address, family, kind)
     elif family in INTERNET and family_of(address) in INTERNET:
-        endpoint(box, call, "net.connect", address)
+        reach(box, call, fd, "net.connect", address, kind)
         own_call(box, call, fd, lambda: syscalls.connect(fd, address), waits=kind == socket.SOCK_STREAM)
     elif family == _NETLINK:
         powerless_call(box, call, fd, lambda: syscalls.connect(fd, address))
@@ -190,7 +211,7 @@ def _connect_to(box: Box, call: Call, fd: int, address: bytes) -> None:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
 
-def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
+def _connect_local(box: Box, call: Call, fd: int, address: bytes, kind: int) -> None:
     target, found = local(box, call, fd, "net.connect", address)
     if found is not None and found.text == box.desk.channel:
         found.close()
@@ -200,15 +221,35 @@ def _connect_local(box: Box, call: Call, fd: int, address: bytes) -> None:
     pid = box.ids(call).process
 
     def act() -> int:
-        return peers.act_as(box, pid, lambda: syscalls.connect(fd, target))
+        return once(fd, kind, lambda: peers.act_as(box, pid, lambda: syscalls.connect(fd, target)))
 
     own_call(box, call, fd, act, spent=lambda: found.close() if found is not None else None)
 
 
+def once(fd: int, kind: int, connect: Callable[[], int]) -> int:
+    """Connect a local socket; one that was connected when the signal came is not interrupted, as its connect(2) would
+    be made again and fail. Raises `OSError`.
+    """
+    try:
+        return connect()
+    except InterruptedError:
+        if kind == socket.SOCK_DGRAM:  # which may have had another peer before, and may be connected again
+            raise
+        one = twin(fd)
+        try:
+            one.getpeername()
+            return 0
+        except OSError:
+            pass
+        finally:
+            one.close()
+        raise
+
+
 def _connect_guard(box: Box, call: Call, fd: int) -> None:
     """The run's own channel: one end of a new pair is put in the socket's place, so that who has it is known."""
-    os.close(fd)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.close(fd)
     try:
         place = number(call.args[0])
         if box.listener.put(call, theirs.fileno(), place, box.askers.closes_on_exec(call.pid, place)):
@@ -261,8 +302,12 @@ def decide_local(box: Box, call: Call, op: str, path: str) -> None:
     box.scribe.flush()
 
 
-def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
-    """Decide on an internet address that the broker has no part in. Raises `OSError`."""
+def endpoint(
+    box: Box, call: Call, op: str, address: bytes, *, datagram: bool = False, known: bool = False
+) -> tuple[str, int]:
+    """Decide on an internet address that the broker has no part in; `datagram` is told of what is to be bound, `known`
+    of what the record has already where it is allowed. The address as rules have it, and the port. Raises `OSError`.
+    """
     family = family_of(address)
     if family not in INTERNET:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
@@ -270,19 +315,30 @@ def endpoint(box: Box, call: Call, op: str, address: bytes) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     packed = address[4:8] if family == socket.AF_INET else address[8:24]
     port = int.from_bytes(address[2:4], "big")
-    args = {"family": INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port}
+    args = {
+        "family": INTERNET[family], "address": socket.inet_ntop(family, packed), "port": port, "datagram": datagram,
+    }  # fmt: skip
     pid = box.ids(call).process
     verdict = decider(op).decide(op, args, pid, box.desk)
     if verdict.denial is not None:
         if box.scribe.deny(pid, op, verdict.args, verdict.denial):
             raise refused()
-    else:
+    elif not known:
         box.scribe.observe(pid, op, verdict.args)
     box.scribe.flush()
+    return verdict.args["address"], port
+
+
+def reach(box: Box, call: Call, fd: int, op: str, address: bytes, kind: int) -> None:
+    """Decide on whom a socket connects or sends to, and have one for datagrams hear it. Raises `OSError`."""
+    peer = endpoint(box, call, op, address)
+    if kind == socket.SOCK_DGRAM and not box.netns and peers_only.is_limited(fd):
+        peers_only.admit(fd, *peer)
 
 
 def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kind: int) -> None:
     from agentbox.guard.kernel import broker
+    from agentbox.guard.kernel.outside import NO_ADDRESS
 
     pid = box.ids(call).process
     nonblocking = not os.get_blocking(fd)
@@ -297,7 +353,11 @@ def _connect_out(box: Box, call: Call, fd: int, address: bytes, family: int, kin
         if deny(pid, "net.connect", dict(answer.args), answer.denial) and answer.action == broker.DENY:
             raise refused()
     if answer.action == broker.FAIL and answer.errno == errno.EALREADY and not nonblocking:
-        own_call(box, call, fd, lambda: _settled(fd))
+        own_call(box, call, fd, lambda: syscalls.connect(fd, NO_ADDRESS))  # which waits for it
+        return
+    if answer.action == broker.DONE:
+        os.close(fd)
+        box.listener.value(call, 0)
         return
     if answer.action == broker.FAIL:
         raise OSError(answer.errno, os.strerror(answer.errno))
@@ -343,30 +403,16 @@ def _dial(box: Box, call: Call, pid: int, fd: int, answer: Any) -> None:
         wait = box.waits.add(call, pid, stop, limit)
 
 
-def _settled(fd: int) -> int:
-    """Wait for a connection that was begun before; raises what it has failed with."""
-    limit = send_timeout(fd)
-    if not syscalls.settled(fd, int(limit * 1000) or -1):
-        raise OSError(errno.EALREADY, os.strerror(errno.EALREADY))
-    one = twin(fd)
-    try:
-        number_of = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    finally:
-        one.close()
-    if number_of:
-        raise OSError(number_of, os.strerror(number_of))
-    return 0
-
-
 def _dialled(box: Box, call: Call, pid: int, fd: int, answer: Any, told: bool) -> None:
     """A connection made outside is put over the asker's socket; `told`: it has its entry, of a denial let pass."""
     if answer.socket is not None or answer.errno not in _INTERRUPTED:  # before anything was tried
         tell_dialled(box, pid, answer, told)
     if answer.socket is not None:
-        if _replaced.put_over(box, call, fd, answer.socket.fileno()):
-            box.connected(answer)
+        number_of = _replaced.put_over(box, call, fd, answer.socket.fileno())
+        if number_of:
+            answer.errno = number_of
         else:
-            answer.errno = errno.EBADF
+            box.connected(answer)
         answer.socket.close()
     os.close(fd)
     if answer.errno:
@@ -392,7 +438,7 @@ def is_of_host(box: Box, fd: int) -> bool:
     """Whether an internet socket is of the machine's network: put in place of a program's own, or any of a run that has
     no network namespace. Raises `OSError`.
     """
-    family, _ = sort_of(fd)
+    family, _ = sort_of(fd, named=False)
     return family in INTERNET and (is_outside(box, fd) or box.broker is None)
 
 

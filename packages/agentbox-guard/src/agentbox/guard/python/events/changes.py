@@ -5,6 +5,7 @@ Event names and arguments: CPython's audit events table (PEP 578), as measured o
 
 from __future__ import annotations
 
+from errno import EEXIST
 from posix import lstat
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ def on_single(
     ancestors=frozenset(),
     refuse=refuse,
     lstat=lstat,
+    EEXIST=EEXIST,
     OSError=OSError,
     int=int,
     issubclass=issubclass,
@@ -74,6 +76,8 @@ def on_single(
             args["exists"] = True  # it will fail, and replay must not take the folder for one that the run made
         except OSError:
             pass
+        if "exists" in args and type(judge_file("write", named, opening=False)) is not int:
+            return (EEXIST, "File exists", named)  # mkdir(2): nothing would be made, so no rule is missing
     return check_file(op, "write", named, args, opening=False)
 
 

@@ -73,8 +73,7 @@ def on_open(
     if issubclass(type(path), int):
         return None
     caller = _getframe(3).f_back  # behind on_open, on_files, dispatch and the hook; None for the script's own opening
-    if caller is not None and caller.f_globals is vault:
-        return None
+    hashing = caller is not None and caller.f_globals is vault  # not recorded, but judged: a frame shows that namespace
     if type(flags) is not int or not (mode is None or type(mode) is str):
         return unclear("fs.read", flags)
     if mode is None and type(path) is str and path[:1] != "/":
@@ -91,12 +90,17 @@ def on_open(
     if writes:
         args: dict[str, Any] = {"path": traced(resolved), "flags": mode or octal(flags)}
         try:
-            args["size"] = lstat(resolved).st_size
+            found = lstat(resolved)
+            folder = found.st_mode & 0o170000 == 0o040000
+            if folder and mode is not None:
+                return None  # EISDIR (open(2)), but for an opener (tempfile), whose own open tells of another file
+            if not folder:  # which O_TMPFILE names
+                args["size"] = found.st_size
         except OSError:
             args["absent"] = True
         return check_file("fs.write", "write", resolved, args)
     judged = judge_file("read", resolved)
-    if judged == 0:
+    if judged == 0 or (hashing and judged == 1):
         return None
     if judged != 1:
         return reject("fs.read", "read", resolved, judged, {"path": resolved})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EVENTS = (
     *("import", "object.__getattr__", "object.__setattr__", "object.__delattr__", "cpython.PyInterpreterState_New"),
     *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys._current_exceptions"),
+    "sys.addaudithook",  # a hook of the agent's own is called within the guard's, for what that one opens and sends
     *("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.cdata/buffer"),
     *("ctypes.call_function", "ctypes.PyObj_FromPtr", "ctypes.string_at", "ctypes.wstring_at", "ctypes.addressof"),
     *("ctypes.create_string_buffer", "_posixsubprocess.fork_exec"),
@@ -51,8 +52,9 @@ REFUSED = {
     "posix": "a second copy of it would be without the guard's own open",
     "_posixsubprocess": "a second copy of it would start programs unseen",
     "_signal": "a second copy of it would send signals unseen",
+    "sys": "a second copy of it would write files unseen",
 }
-NEVER_TWICE = frozenset(("posix", "_posixsubprocess", "_signal"))
+NEVER_TWICE = frozenset(("posix", "_posixsubprocess", "_signal", "sys"))
 """Refused under kernel layers too: a second copy of these would lack what the guard tells of them."""
 
 IMPORT_ERROR = -1
@@ -83,15 +85,18 @@ def on_import(
         if path is None:
             return refuse("code.load", {"path": "?"}, "code", "?", "the extension module's file is no plain path", None)
         stem = path.rpartition("/")[2].partition(".")[0]
+        asked = (exact_text(name) or "?").rpartition(".")[2]  # whose PyInit_ is called, whatever the file's name is
+        if asked in refused_modules:
+            stem = asked
         if stem not in refused_modules:
             judged = judge_file("read", path)
-            if judged == 0:  # an installed library; the standard ones raise audit events for what they do
-                return None if path.startswith(standard) else witness("code.load", {"path": path}, path)
             if type(judged) is str or type(judge_file("write", path)) is int:
                 reason = (
                     "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
                 )
                 return refuse("code.load", {"path": path}, "code", path, reason, None)
+            if judged == 0 and path.startswith(standard):  # they raise audit events for what they do
+                return None
             return witness("code.load", {"path": path}, path)
     else:
         stem = exact_text(name) or ""
@@ -106,7 +111,7 @@ FUNCTION = type(on_import)
 
 
 def on_attribute(
-    event: str, thing: Any, name: Any, *, ours=(), refuse=refuse, type=type, function=FUNCTION
+    event: str, thing: Any, name: Any, *, ours=(), refuse=refuse, type=type, str=str, function=FUNCTION
 ) -> Refusal | None:
     """Attributes of code: free for the agent's own functions.
 
@@ -117,7 +122,7 @@ def on_attribute(
     space = thing.__globals__
     if space is not ours[0] and space is not ours[1]:
         return None
-    if event == "object.__getattr__" and name != "__kwdefaults__":
+    if event == "object.__getattr__" and type(name) is str and name != "__kwdefaults__":
         return None  # code is immutable and holds nothing; tracebacks need it
     target = "the guard's own functions"
     return refuse("code.load", {"name": "guard"}, "code", target, "they are not the agent's to look into", None)

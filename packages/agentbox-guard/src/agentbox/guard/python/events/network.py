@@ -6,7 +6,7 @@ as a name is refused.
 
 from __future__ import annotations
 
-from _socket import AF_INET, AF_INET6, AF_UNIX
+from _socket import AF_INET, AF_INET6, AF_UNIX, inet_aton, inet_pton
 from _socket import socket as RawSocket
 
 TYPE_CHECKING = False
@@ -27,22 +27,55 @@ OPS = {
     "socket.sendto": "net.send",
     "socket.sendmsg": "net.send",
 }
-LITERAL = frozenset("0123456789abcdefABCDEF:.%")
+NUMERIC = frozenset("0123456789.")
 FAMILY = RawSocket.family
 """The C slot: a socket subclass may answer anything for `.family`."""
+SOCKET_KIND = RawSocket.type
 
 
-def is_literal(host: str, *, literal=LITERAL, set=frozenset) -> bool:
-    """Whether C code takes `host` for an address rather than a name: digits and dots, or colons."""
-    return ":" in host or (
-        host != "" and set(host) <= literal and host[-1:].isdigit() and host.replace(".", "").isdigit()
-    )
+def is_literal(
+    host: str,
+    *,
+    numeric=NUMERIC,
+    set=frozenset,
+    inet_aton=inet_aton,
+    inet_pton=inet_pton,
+    inet6=AF_INET6,
+    OSError=OSError,
+) -> bool:
+    """Whether C code takes `host` for an address rather than a name, which it would ask the network about.
+
+    That it looks like one is not enough: `a:b.example.org` and `1.2.3.4.5` are names to getaddrinfo(3).
+    """
+    if not host.isascii() or "\0" in host or host == "":
+        return False
+    try:
+        if ":" in host:
+            inet_pton(inet6, host.partition("%")[0])
+        elif set(host) <= numeric:
+            inet_aton(host)
+        else:
+            return False
+    except OSError:
+        return False
+    return True
 
 
 def on_new(
-    family: Any, kind: Any, proto: Any, *, refuse=refuse, unix=AF_UNIX, inet=AF_INET, inet6=AF_INET6
+    family: Any,
+    kind: Any,
+    proto: Any,
+    *,
+    refuse=refuse,
+    unix=AF_UNIX,
+    inet=AF_INET,
+    inet6=AF_INET6,
+    type=type,
+    int=int,
 ) -> Refusal | None:
     """`socket.__new__`: TCP, UDP and unix sockets only; -1 stands for a descriptor that exists already (socket(7))."""
+    if type(family) is not int or type(kind) is not int or type(proto) is not int:  # sys.audit takes any object
+        return refuse("net.connect", {"address": "?"}, "net", "?", "its family, type or protocol is no plain int", None)
     if family == -1 or family == unix:
         return None
     if family in (inet, inet6) and (kind == -1 or kind & 0xF in (1, 2)) and proto in (-1, 0, 6, 17):
@@ -65,6 +98,7 @@ def on_unix(
     owned=(frozenset(), ()),
     bytes=bytes,
     type=type,
+    issubclass=issubclass,
     bytearray=bytearray,
 ) -> Refusal | None:
     """A unix socket by path.
@@ -73,6 +107,9 @@ def on_unix(
     """
     if type(address) is bytearray:
         address = bytes(address)
+    elif issubclass(type(address), bytes) and type(address) is not bytes:  # C has asked its buffer, which may lie
+        reason = "an address must be a plain str or bytes"
+        return refuse(op, {"path": "?"}, "net", "unix:?", reason, None)
     text = exact_text(address)
     if text is None or text == "":
         target = "unix:" + ("?" if text is None else "@")
@@ -96,6 +133,7 @@ def on_address(
     *,
     on_unix=on_unix,
     family_of=FAMILY,
+    kind_of=SOCKET_KIND,
     refuse=refuse,
     inquire=inquire,
     exact_text=exact_text,
@@ -133,7 +171,10 @@ def on_address(
             "the name was resolved before the guard could see it",
             None,
         )
-    return inquire(op, {"family": "inet" if family == inet else "inet6", "address": host, "port": address[1]}, None)
+    args = {"family": "inet" if family == inet else "inet6", "address": host, "port": address[1]}
+    if op == "net.bind" and kind_of.__get__(sock) & 0xF == 2:  # SOCK_DGRAM
+        args["datagram"] = True
+    return inquire(op, args, None)
 
 
 def on_lookup(

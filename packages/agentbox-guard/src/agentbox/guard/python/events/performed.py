@@ -11,6 +11,7 @@ import _imp
 import _posixsubprocess
 import _signal  # type: ignore[import-not-found]
 import posix
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +22,38 @@ if TYPE_CHECKING:
     from agentbox.guard.python.events.files import on_open
     from agentbox.guard.python.events.interpreter import on_import
     from agentbox.guard.python.events.process import on_exec, on_process
+    from agentbox.guard.python.judge import check_file
     from agentbox.guard.python.report import Refusal, refuse
 
 EVENTS = ("agentbox.perform",)
 PIDFD_SEND_SIGNAL = getattr(_signal, "pidfd_send_signal", None)
 """Missing where Python was built for a kernel before 5.1."""
+TRAMPOLINE = getattr(sys, "activate_stack_trampoline", None)
+"""Python 3.12 and later."""
+
+
+def all_scalars(values: Any, *, type=type, str=str, int=int) -> bool:
+    """Whether each is exactly a str, an int or None; by identity, as a metaclass may say how its types compare."""
+    plain = True
+    for value in values:
+        plain = plain and (type(value) is str or type(value) is int or value is None)
+    return plain
+
+
+def is_plain(values: tuple[Any, ...], *, all_scalars=all_scalars, tuple=tuple, dict=dict, type=type) -> bool:
+    """Whether values, and what tuples and dicts among them hold, are of exact types: then C code takes what was judged.
+
+    Anything else may answer differently there, and its methods would run within the hook, before its frames.
+    """
+    for value in values:
+        if type(value) is dict:
+            if not all_scalars(value) or not all_scalars(value.values()):
+                return False
+            continue
+        for part in value if type(value) is tuple else (value,):
+            if not all_scalars(part if type(part) is tuple else (part,)):
+                return False
+    return True
 
 
 def judge_node(
@@ -60,6 +88,15 @@ def judge_actions(
     return None
 
 
+def judge_trampoline(backend: Any, *, check_file=check_file, getpid=posix.getpid, contained=False) -> Refusal | None:
+    """The file that a profiler's backend makes: Python/perf_trampoline.c, from 3.13 on perf_jit_trampoline.c.
+
+    Kernel layers see it made.
+    """
+    place = f"/tmp/jit-{getpid()}.dump" if backend == "perf_jit" else f"/tmp/perf-{getpid()}.map"
+    return None if contained else check_file("fs.write", "write", place, {"path": place, "flags": "a"})
+
+
 def judge_performed(
     name: str,
     values: Any,
@@ -67,12 +104,19 @@ def judge_performed(
     judge_node=judge_node,
     judge_program=judge_program,
     judge_actions=judge_actions,
+    judge_trampoline=judge_trampoline,
     descriptor_pid=descriptor_pid,
     on_import=on_import,
     on_process=on_process,
     refuse=refuse,
+    is_plain=is_plain,
 ) -> Refusal | None:
-    """The refusal of an operation, or None."""
+    """The refusal of an operation, or None.
+
+    What follows the first four values (descriptors, options) is not judged, and may be anything.
+    """
+    if not is_plain(values[:4]):
+        return refuse("code.load", {"name": "perform"}, "code", "perform", "its values are no plain values", None)
     if name == "fork_exec":
         return judge_program(values[0], values[1], values[2], values[3])
     if name == "posix_spawn":
@@ -81,6 +125,8 @@ def judge_performed(
         return judge_node(values[0], values[1], values[-1])
     if name == "create_builtin":
         return on_import(values[0], None)
+    if name == "activate_stack_trampoline":
+        return judge_trampoline(values[0])
     if name == "pidfd_send_signal":
         return on_process("os.kill", (descriptor_pid(values[0]), values[1]))
     return refuse("code.load", {"name": "perform"}, "code", "perform", "there is no such operation", None)
@@ -95,6 +141,7 @@ def perform(
     mkfifo=posix.mkfifo,
     mknod=posix.mknod,
     create_builtin=_imp.create_builtin,
+    activate_stack_trampoline=TRAMPOLINE,
     ModuleSpec=_frozen_importlib.ModuleSpec,
     pidfd_send_signal=PIDFD_SEND_SIGNAL,
 ) -> Any:
@@ -115,6 +162,8 @@ def perform(
         return mknod(values[0], values[1], values[2], dir_fd=values[3])
     if name == "create_builtin":
         return create_builtin(ModuleSpec(values[0], None))
+    if name == "activate_stack_trampoline":
+        return activate_stack_trampoline(values[0])
     return pidfd_send_signal(values[0], values[1], None, values[2])
 
 

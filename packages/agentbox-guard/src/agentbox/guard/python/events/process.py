@@ -24,8 +24,15 @@ HARMLESS = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
     + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE")
     + ("PYTHONHASHSEED", "PYTHONNOUSERSITE", "GIT_CONFIG_NOSYSTEM", "AGENTBOX_PYTHONPATH")
+    + ("LD_BIND_NOW", "LD_DEBUG", "LD_LIBRARY_VERSION", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_WARN")
 )
 """What a child may be told though its name begins like one that injects code."""
+
+ASKED = frozenset(("GIT_PAGER", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS", "SSH_ASKPASS"))
+QUIET = frozenset(("", ":", "cat", "echo", "false", "true"))
+"""Programs that a child starts by name when it wants something of its user, and those that only say or do nothing, by
+which IPython and others keep it from asking.
+"""
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
@@ -34,16 +41,20 @@ FIOSETOWN, SIOCSPGRP, F_SETOWN, F_SETOWN_EX = 0x8901, 0x8902, 8, 15
 """asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number (F_SETSIG), when it is ready."""
 
 
-def injects(name: str, *, never=(frozenset(), ()), harmless=HARMLESS) -> bool:
-    """Whether a variable of this name would make a child run code of the agent's choice.
+def injects(
+    name: str, value: str | None, *, never=(frozenset(), ()), harmless=HARMLESS, asked=ASKED, quiet=QUIET
+) -> bool:
+    """Whether a variable would make a child run code of the agent's choice.
 
     `never` is the policy's own list (docs/spec/policy.md, section 9), as the welcome has it.
     """
-    return name not in harmless and (name in never[0] or name.startswith(never[1]))
+    if name in harmless or (name in asked and value in quiet):
+        return False
+    return name in never[0] or name.startswith(never[1])
 
 
 def child_environment(
-    env: Any, *, required=(), injects=injects, exact_text=exact_text, dict=dict, type=type
+    env: Any, *, required=(), injects=injects, exact_text=exact_text, dict=dict, type=type, str=str, bytes=bytes
 ) -> str | None:
     """Why a child must not be started with `env`, or None.
 
@@ -55,6 +66,8 @@ def child_environment(
         return "its environment is no plain dict"
     found = {}
     for name, value in env.items():
+        if type(name) is not str and type(name) is not bytes:  # its own __eq__ would run at the next look into `env`
+            return "its environment holds something that is no plain text"
         text, content = exact_text(name), exact_text(value)
         if text is None or content is None:
             return "its environment holds something that is no plain text"
@@ -62,8 +75,8 @@ def child_environment(
     for name, value in required:
         if found.pop(name, None) != value:
             return f"its environment lacks {name}, so its guard could not arm"
-    for name in found:
-        if injects(name):
+    for name, content in found.items():
+        if injects(name, content):
             return f"the variable {name} would make it run other code"
     return None
 
@@ -146,7 +159,7 @@ def on_variable(
             if value is not None and exact_text(value) == content:
                 return None
             return refuse("proc.exec", {"name": text}, "env", text, "child processes need it for their own guard", None)
-    if value is not None and injects(text):
+    if value is not None and injects(text, exact_text(value)):
         return refuse("proc.exec", {"name": text}, "env", text, "it would make a child process run other code", None)
     return None
 

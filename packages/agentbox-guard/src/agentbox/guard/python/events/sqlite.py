@@ -110,6 +110,6 @@ def on_sqlite(
     """The family's dispatcher."""
     if event == "sqlite3.connect":
         return on_database(args[0])
-    if event == "sqlite3.enable_load_extension" and not args[1]:
+    if event == "sqlite3.enable_load_extension" and args[1] is False:
         return None
     return refuse("code.load", {"name": event}, "code", event, reason, None)

@@ -25,6 +25,7 @@ FACADES = (
     ("_posixsubprocess", "fork_exec", "fork_exec"),
     ("_imp", "create_builtin", "create_builtin"),
     ("_signal", "pidfd_send_signal", "pidfd_send_signal"),
+    ("sys", "activate_stack_trampoline", "activate_stack_trampoline"),
     ("_socket", "getaddrinfo", "getaddrinfo"),
     ("_socket", "gethostbyname", "gethostbyname"),
     ("_socket", "gethostbyname_ex", "gethostbyname_ex"),

@@ -60,10 +60,16 @@ def os_scandir(path: Any = None, *, real=posix.scandir, InterruptedError=Interru
 
 
 def os_mkfifo(
-    path: Any, mode: int = 0o666, *, dir_fd: int | None = None, hand_over=hand_over, plain_path=plain_path
+    path: Any,
+    mode: int = 0o666,
+    *,
+    dir_fd: int | None = None,
+    hand_over=hand_over,
+    plain_path=plain_path,
+    index=int.__index__,
 ) -> None:
     """Create a "fifo" (a POSIX named pipe)."""
-    hand_over("mkfifo", plain_path(path), mode, dir_fd)
+    hand_over("mkfifo", plain_path(path), index(mode), None if dir_fd is None else index(dir_fd))
 
 
 def os_mknod(
@@ -77,7 +83,8 @@ def os_mknod(
     index=int.__index__,
 ) -> None:
     """Create a node in the file system."""
-    hand_over("mknod", plain_path(path), index(mode) + 0, device, dir_fd)
+    at = None if dir_fd is None else index(dir_fd)
+    hand_over("mknod", plain_path(path), index(mode), index(device), at)
 
 
 def os_chroot(path: Any, *, refuse=refuse, stop=stop) -> None:
@@ -95,3 +102,8 @@ def os_unshare(flags: int, *, refuse=refuse, stop=stop) -> None:
 def os_setns(fd: int, nstype: int = 0, *, refuse=refuse, stop=stop) -> None:
     """Refused: it would change what every path means."""
     stop(refuse("code.load", {"name": "os.setns"}, "code", "os.setns", "it would change what every path means", None))
+
+
+def activate_stack_trampoline(backend: str, /, *, hand_over=hand_over) -> None:
+    """Activate stack profiler trampoline *backend*: it makes a file in /tmp, without an audit event."""
+    hand_over("activate_stack_trampoline", backend)

@@ -107,9 +107,11 @@ def gethostbyaddr(
     return (text, [], [text] if is_literal(text) else [*lookup(text, 0, "any")])
 
 
-def getnameinfo(sockaddr: Any, flags: int, /, *, real=_socket.getnameinfo, NUMERIC=NI_NUMERICHOST) -> tuple[str, str]:
+def getnameinfo(
+    sockaddr: Any, flags: int, /, *, real=_socket.getnameinfo, NUMERIC=NI_NUMERICHOST, index=int.__index__
+) -> tuple[str, str]:
     """Get host and port for a sockaddr; the host as a number, as a reverse look-up would leave the machine."""
-    return real(sockaddr, flags | NUMERIC)
+    return real(sockaddr, index(flags) | NUMERIC)
 
 
 def plain_address(

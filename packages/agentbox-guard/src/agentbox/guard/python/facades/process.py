@@ -50,13 +50,18 @@ def spawn(
     plain_path=plain_path,
     hand_over=hand_over,
     getcwd=posix.getcwd,
-    tuple=tuple,
     OPEN=posix.POSIX_SPAWN_OPEN,
+    issubclass=issubclass,
+    type=type,
+    int=int,
+    whole=int.__int__,
 ) -> int:
     """posix_spawn with plain values, file actions with absolute paths."""
     actions: tuple[Any, ...] = ()
     for action in options.pop("file_actions", None) or ():
-        plain = (*action,)
+        plain: tuple[Any, ...] = ()
+        for part in action:
+            plain += (whole(part) if issubclass(type(part), int) else part,)
         if plain[0] == OPEN:
             name = plain_path(plain[2])
             plain = (*plain[:2], name if name[:1] == "/" else getcwd() + "/" + name, *plain[3:])

@@ -25,10 +25,16 @@ try:
 except BaseException as _error:  # the interpreter would print any exception and go on without a guard
     _failure = "%s: %s" % (type(_error).__name__, _error)
 if _failure:
+    import _signal
     import posix
 
-    posix.write(2, ("agentbox: the guard could not arm: %s\n" % _failure).encode("utf-8", "replace"))
-    posix._exit(70)
+    try:
+        if _failure.startswith("KeyboardInterrupt"):  # Ctrl-C, which ends a program without a guard by the signal too
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+            _signal.raise_signal(_signal.SIGINT)
+        posix.write(2, ("agentbox: the guard could not arm: %s\n" % _failure).encode("utf-8", "replace"))
+    finally:  # also where nothing can be said: standard error may be closed, or a full pipe
+        posix._exit(70)
 del _start, _failure
 
 # The user's own sitecustomize, which ours hides: it runs guarded, like all user code.
