@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+import attempts
+
 from agentbox.cli import exitcodes, help
 from agentbox.cli.commands import NAMES, load
 from agentbox.guard.kernel import protected
@@ -61,6 +63,7 @@ def commands() -> str:
 
 
 BLOCKS = {
+    "attempts": lambda: attempts.table(ROOT),
     "agentbox --help": lambda: f"```\n{help.overview()}\n```\n",
     "exit statuses": exit_table,
     "commands": commands,

@@ -75,6 +75,7 @@ def test_a_wrong_command_line(folder: Path, words: Sequence[str], text: str) -> 
     assert (one_line(done), done.returncode) == (text, 64)
 
 
+@pytest.mark.attempt("C2")
 def test_a_missing_policy(tmp_path: Path) -> None:
     """Without a policy nothing runs, and `agentbox init` is suggested."""
     done = agentbox(tmp_path, "run", "--", sys.executable, "-c", "print('ran')")
@@ -84,6 +85,7 @@ def test_a_missing_policy(tmp_path: Path) -> None:
     assert done.returncode == 66
 
 
+@pytest.mark.attempt("C2")
 @pytest.mark.parametrize(
     ("policy", "start"),
     [
@@ -180,6 +182,14 @@ def test_a_folder_that_is_read_only(folder: Path) -> None:
     assert done.returncode == 73
 
 
+def test_a_folder_to_make_where_all_is_read_only(folder: Path) -> None:
+    """The reason is the disk, not a permission that somebody could give; status 73."""
+    (folder / "agentbox.policy").write_text("write: ./out\n")
+    done = mounted(folder, "ro", "run", "-t", str(folder / "trace.jsonl"), "--", sys.executable, "-c", "print('ran')")
+    assert "disk is on a read-only file system (make it yourself" in one_line(done)
+    assert done.returncode == 73
+
+
 def test_a_disk_that_becomes_full(folder: Path) -> None:
     """When the trace can no longer be written the agent is ended, and that is said; status 74."""
     (folder / "agentbox.policy").write_text(f"read: {folder}/data\n")
@@ -196,16 +206,17 @@ def test_a_disk_that_becomes_full(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "the trace does not verify"),
-        (b"hello\n", "the trace does not verify"),
-        (b'{"some":"json"}\n', "the trace does not verify"),
+        (b"", "is empty, expected at least a run.start"),
+        (b"hello\n", "line 1 begins with 'hello\\n', expected "),
+        (b'{"some":"json"}\n', "line 1 begins with "),
     ],
 )
 def test_a_replay_of_something_else(folder: Path, content: bytes, text: str) -> None:
-    """A replay of what is no trace runs nothing; status 4."""
+    """A replay of what is no trace runs nothing, and says place, got, expected and the way out; status 4."""
     (folder / "trace.jsonl").write_bytes(content)
     done = agentbox(folder, "replay", "--", sys.executable, "-c", "print('ran')")
-    assert one_line(done).startswith(text)
+    assert one_line(done).startswith(f"the trace does not verify: trace.jsonl: {text}")
+    assert one_line(done).endswith(" (nothing was run; name a file that agentbox run has written with -t)")
     assert done.returncode == 4
 
 
