@@ -8,9 +8,10 @@ import sys
 import textwrap
 
 import pytest
+from kit.waiting import PATIENCE
 
 HERE = pathlib.Path(__file__).parent
-PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom fake_agent import Link\nimport os, json, time\n"
+PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom fake_agent import Link, rest\nimport os, json, time\n"
 
 
 class Outcome:
@@ -67,7 +68,7 @@ class Sandbox:
         )
 
     def end(self, process, trace="trace.jsonl"):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         return Outcome(self.folder, process.returncode, out, err, trace)
 
     def fake(self, code, policy="read: ./data\n", **more):

@@ -55,10 +55,17 @@ def main():
         del os.pidfd_open
     if wish.get("no_snapback"):
         sys.executable = "/nowhere/python"  # beside which snapback would be looked for
-    if "hello_timeout" in wish:
+    for name in wish.keys() & {"hello_timeout", "grace", "graces"}:
         from agentbox.guard import serve
 
-        serve.HELLO_TIMEOUT = wish["hello_timeout"]
+        constant = name.upper() if name == "hello_timeout" else f"_{name.upper()}"
+        assert hasattr(serve, constant)
+        setattr(serve, constant, wish[name])
+
+    if "most_seconds" in wish:
+        from agentbox.guard import record
+
+        record.MOST_SECONDS = wish["most_seconds"]
 
     with open("agentbox.policy", "w", encoding="utf-8") as file:
         file.write(wish["policy"])

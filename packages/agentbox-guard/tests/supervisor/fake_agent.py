@@ -2,9 +2,19 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
+
+
+def rest():
+    """Wait for a signal to end this process, by its handler or without one; none is missed (signal(7))."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    while True:
+        os.read(reader, 1)
 
 
 class Link:

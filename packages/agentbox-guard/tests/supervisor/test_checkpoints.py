@@ -3,9 +3,9 @@
 import os
 import signal
 import sys
-import time
 
 import pytest
+from kit.waiting import wait_until
 
 NATIVE = """
     import ctypes, os
@@ -68,9 +68,7 @@ def test_a_signal_ends_the_wait_for_the_checkpoint(sandbox):
     """The user does not wait for a long snapshot to its end, and the command is not started without one."""
     calls = snapback(sandbox, "exec sleep 60")
     process = start(sandbox)
-    deadline = time.monotonic() + 30
-    while not calls.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(calls.exists, "the checkpoint to begin")
     process.send_signal(signal.SIGTERM)
     done = sandbox.end(process)
     assert done.status in (143, -signal.SIGTERM) and (sandbox.folder / "out/old.txt").exists()

@@ -4,6 +4,7 @@ import ast
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import sys
 
@@ -229,9 +230,7 @@ def test_signals_stay_in_the_family(desk):
     it = desk("read: ./data\n")
     mine = os.fork()
     if mine == 0:
-        import time
-
-        time.sleep(30)
+        signal.pause()
         os._exit(0)
     try:
         it.family = Family(mine)

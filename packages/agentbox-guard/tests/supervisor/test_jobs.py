@@ -1,10 +1,10 @@
 """Threads of the supervisor: what waits for others does not keep work from being done."""
 
 import errno
-import select
 import threading
 
 import pytest
+from kit.waiting import comes
 
 from agentbox.guard import jobs as module
 from agentbox.guard.jobs import MOST_THREADS, Jobs
@@ -13,7 +13,7 @@ from agentbox.guard.jobs import MOST_THREADS, Jobs
 def collected(jobs, count, results):
     """Collect until there are `count` results."""
     while len(results) < count:
-        select.select([jobs.wake], [], [], 10)
+        assert comes(jobs.wake)
         jobs.collect()
 
 

@@ -5,12 +5,13 @@ import pty
 import signal
 import sys
 import textwrap
-import time
 
 import pytest
+from kit.waiting import PATIENCE, read_until, wait_until
 
 from agentbox.guard import environ, kernel
 from agentbox.guard.errors import CommandNotExecutable, CommandNotFound, Unconfinable
+from agentbox.guard.kernel.process import stat_fields
 from agentbox.guard.launch import find_command
 from agentbox.guard.rundir import RunDir
 from agentbox.guard.runtimes import Command, _flags, _shebang, recognise
@@ -269,7 +270,7 @@ def test_closed_standard_descriptors_stay_closed(sandbox):
     process = subprocess.Popen(
         ["sh", "-c", f"exec {quoted} >&- <&-"], cwd=sandbox.folder, env=sandbox.environ, stderr=-1, text=True
     )
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -284,13 +285,7 @@ class Terminal:
         self.seen = b""
 
     def until(self, text):
-        deadline = time.monotonic() + 20
-        while text not in self.seen:
-            assert time.monotonic() < deadline, self.seen
-            try:
-                self.seen += os.read(self.master, 4096)
-            except OSError:
-                break
+        self.seen = read_until(self.master, text, self.seen)
         return self.seen
 
     def status(self):
@@ -301,13 +296,11 @@ def test_ctrl_c_reaches_the_agent_once(sandbox):
     """The terminal signals the whole group; the supervisor adds nothing to it and seals when the agent ends."""
     code = """
     import signal
-    hits = []
-    signal.signal(signal.SIGINT, lambda *_: hits.append(1))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     Link().armed()
     print("up", os.isatty(0), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
-    while not hits: time.sleep(0.02)
-    time.sleep(0.3)
-    sys.exit(len(hits))
+    signal.sigwait([signal.SIGINT])
+    sys.exit(1 if signal.sigtimedwait([signal.SIGINT], 0.3) is None else 2)
     """
     command = sandbox.wish("read: ./data\n", sandbox.script(textwrap.dedent(code)))
     terminal = Terminal(command, sandbox.folder, sandbox.environ)
@@ -320,9 +313,11 @@ def test_ctrl_c_reaches_the_agent_once(sandbox):
 
 def test_a_stopped_run_goes_on(sandbox):
     """SIGSTOP of the whole group (Ctrl-Z) and SIGCONT leave the run as it was."""
-    process = sandbox.start("Link().armed(); print('up', flush=True); time.sleep(0.5); sys.exit(5)")
+    os.mkfifo(sandbox.folder / "go")
+    process = sandbox.start("Link().armed(); print('up', flush=True); open('go').read(); sys.exit(5)")
     process.stdout.readline()
     process.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
+    wait_until(lambda: stat_fields(process.pid)[0] == "T")
+    (sandbox.folder / "go").write_text("")
     process.send_signal(signal.SIGCONT)
     assert sandbox.end(process).status == 5

@@ -176,6 +176,7 @@ class Service:
         )
         self._closed_at = 0.0
         self._hurried = False
+        self._looks_after = False
         self._asked = 0
         """The signal by which somebody has asked for the end while the agent lived."""
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
@@ -395,7 +396,9 @@ class Service:
         if number in ENDING and not self._closed_at:
             self._asked = number
         if number == _signal.SIGCHLD:
-            self._jobs.post(self._child_ended, None)
+            if not self._looks_after:  # one look is enough for all that have ended, however many those are
+                self._looks_after = True
+                self._jobs.post(self._child_ended, None)
         elif self._closed_at:
             # What ended the agent (Ctrl-C goes to both) may come a moment late; it is no wish to hurry.
             self._hurried = self._hurried or (number in ENDING and time.monotonic() > self._closed_at + _SAME_SIGNAL)
@@ -411,6 +414,7 @@ class Service:
                 pass
 
     def _child_ended(self, _: None) -> None:
+        self._looks_after = False
         if self._child.pidfd < 0 and not self.loop.ended:
             self.loop.ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         if self._confined is not None and not self.loop.ended:

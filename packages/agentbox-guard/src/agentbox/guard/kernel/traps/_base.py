@@ -140,9 +140,9 @@ class Box:
         self.lowered = Lowered()
         self.waits: Waits
         """Whoever waits in a program's name does so by these."""
-        self.peers: dict[int, int] = {}
+        self.peers: dict[tuple[int, int], int] = {}
         """Processes, as the run counts them, in whose name a short-lived child has made a connection, by that child's
-        number.
+        number and inode; with 0 for the inode, those of the last child of that number.
         """
         self.acting: set[int] = set()
         """Those children while they are there."""

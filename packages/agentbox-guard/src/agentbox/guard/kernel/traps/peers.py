@@ -37,7 +37,7 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     one = owned(box.duplicate(call, number(call.args[0])))
     try:
         pid, uid, gid = _CREDENTIALS.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        inner = _inner(box, pid, lambda: _lives(one))
+        inner = _inner(box, pid, lambda: _peer(one))
     finally:
         one.close()
     data = _CREDENTIALS.pack(inner, uid, gid)[: max(room, 0)]
@@ -46,13 +46,14 @@ def _getsockopt(box: Box, call: Call, name: str) -> None:
     box.listener.value(call, 0)
 
 
-def _inner(box: Box, pid: int, ask: Callable[[], bool | None]) -> int:
-    """The number, as the asker counts, of the process that the kernel noted as `pid`; `ask` says whether it lives."""
+def _inner(box: Box, pid: int, ask: Callable[[], tuple[bool | None, int]]) -> int:
+    """The number, as the asker counts, of the process that the kernel noted as `pid`; `ask` says what `_peer` does."""
     acting = pid in box.acting  # looked at first: a child that ends in between is in one of the two answers
-    lives = ask()
-    # The number of a child of ours, once it has ended, may be another process's by now.
-    if pid in box.peers and (acting or not lives):
-        return box.peers[pid]
+    lives, inode = ask()
+    # The number of a child of ours, once it has ended, may be another process's by now, a later child's among them.
+    noted = box.peers.get((pid, inode))
+    if noted is not None and (inode or acting or not lives):
+        return noted
     if pid > 0 and lives is not False and box.desk.family.has(pid):
         try:
             return box.askers.ids(pid).inner
@@ -61,16 +62,45 @@ def _inner(box: Box, pid: int, ask: Callable[[], bool | None]) -> int:
     return 0 if box.pidns else pid
 
 
-def _lives(one: socket.socket) -> bool | None:
-    """Whether the process that the kernel noted at the other end still lives; None where it does not tell."""
+def _peer(one: socket.socket) -> tuple[bool | None, int]:
+    """Whether the process that the kernel noted at the other end still lives, None where it does not tell, and its
+    `_inode`: of one that has ended, the kernel gives a pidfd since Linux 6.16.
+    """
     try:
         pidfd = struct.unpack("=i", one.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
     except OSError as error:
-        return None if error.errno == errno.ENOPROTOOPT else False
+        return (None if error.errno == errno.ENOPROTOOPT else False), 0
     try:
         ended = select.poll()
         ended.register(pidfd, select.POLLIN)
-        return not ended.poll(0)
+        return not ended.poll(0), _inode(pidfd)
+    finally:
+        os.close(pidfd)
+
+
+def _inode(pidfd: int) -> int:
+    """What names a process for good, while its number is given out again: the inode of its pidfds (pidfs, Linux 6.9).
+
+    0 where all pidfds have the same one.
+    """
+    number = os.fstat(pidfd).st_ino
+    own = os.pidfd_open(os.getpid())
+    try:
+        return 0 if os.fstat(own).st_ino == number else number
+    finally:
+        os.close(own)
+
+
+def _inode_of(child: int) -> int:
+    """The `_inode` of a child that has not been waited for; 0 where it cannot be had."""
+    try:
+        pidfd = os.pidfd_open(child)
+    except (AttributeError, OSError):  # no pidfds here, or no descriptor left
+        return 0
+    try:
+        return _inode(pidfd)
+    except OSError:
+        return 0
     finally:
         os.close(pidfd)
 
@@ -82,9 +112,10 @@ def act_as(box: Box, pid: int, act: Callable[[], object]) -> int:
     def note(child: int) -> None:
         box.acting.add(child)
         acting.append(child)
-        box.peers.pop(child, None)
-        box.peers[child] = inner
-        if len(box.peers) > _MOST_KNOWN:
+        for key in {(child, 0), (child, _inode_of(child))}:
+            box.peers.pop(key, None)
+            box.peers[key] = inner
+        while len(box.peers) > _MOST_KNOWN:
             del box.peers[next(iter(box.peers))]
 
     acting: list[int] = []
