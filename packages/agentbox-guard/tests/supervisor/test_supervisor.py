@@ -255,7 +255,7 @@ def test_a_full_disk_ends_the_run(sandbox):
     )
     done = sandbox.end(process)
     assert done.status == 74 and done.out == "" and "Traceback" not in done.err
-    assert done.said("nothing may happen unrecorded") and done.said("no seal")
+    assert done.said("does not wait for its record") and done.said("no seal")
     assert verify(sandbox.folder / "trace.jsonl", allow_unsealed=True).ok
 
 

@@ -29,8 +29,11 @@ class Failure(Exception):
         self.trace_lost = trace_lost
 
 
-def explain(error: Exception) -> Failure:
-    """What an exception means for the user; the traceback of a defect is shown only with AGENTBOX_DEBUG=1."""
+def explain(error: Exception, *, layers: bool = True) -> Failure:
+    """Say what an exception means for the user; the traceback of a defect is shown only with AGENTBOX_DEBUG=1.
+
+    With `layers` the kernel holds each act until it is recorded. A guard alone announces an act and goes on.
+    """
     if os.environ.get("AGENTBOX_DEBUG"):
         import traceback
 
@@ -40,7 +43,10 @@ def explain(error: Exception) -> Failure:
     if isinstance(error, TraceError) and error.code == "moved":
         return Failure(str(error), TRACE_LOST, hint=error.hint)
     if isinstance(error, TraceError):
-        text = f"{error}; the agent was ended, because nothing may happen unrecorded"
+        why = "because nothing may happen unrecorded"
+        if not layers:
+            why = "its last acts may be missing: with the guard alone an act does not wait for its record"
+        text = f"{error}; the agent was ended{', ' if layers else '; '}{why}"
         lost = error.code in ("full", "io", "changed")
         return Failure(text, TRACE_LOST if lost else GuardFailed.status, hint=error.hint, trace_lost=lost)
     if isinstance(error, GuardError):

@@ -81,7 +81,7 @@ def conduct(run: Run, child: Child, report: int, listener: Socket, session: Sess
         if service is not None:
             service.agent_is_gone()
         family.end(service.loop.pids if service else [], lambda: None)
-        failure = explain(error)
+        failure = explain(error, layers=bool(run.layers))
         if service is not None and not failure.trace_lost:
             service.begin()
         tell(run.options.say, failure)
@@ -107,7 +107,7 @@ def _close(run: Run, ended: Ended, failure: Failure | None) -> int:
     try:
         status = run.session.finish(ended)
     except Exception as error:
-        failure = explain(error)
+        failure = explain(error, layers=bool(run.layers))
         tell(run.options.say, failure)
         return failure.status
     return status if failure is None else failure.status
@@ -183,7 +183,6 @@ class Service:
         self._dispatcher.answer = self.loop.answer
 
     def _start_record(self) -> None:
-        self._run.session.start(header(self._run))
         if self._command is not None and not self._starts_held:
             self._command.begin(self._started)
 
@@ -196,10 +195,18 @@ class Service:
     def confirm(self, report: int, name: str) -> None:
         """Take the confined child over and wait for its exec, which is answered here. Raises as `launch.confirm`."""
         try:
+            self._write_header()
             self._confirm(report, name)
         except BaseException:
             self._command = None  # it was not started
             raise
+
+    def _write_header(self) -> None:
+        """Write the first entry while the child gets ready: no code of the agent's runs before that. Raises
+        `TraceError` on a full disk.
+        """
+        self._run.session.start(header(self._run))
+        self._run.session.flush()
 
     def _confirm(self, report: int, name: str) -> None:
         confinement = self._run.confinement
