@@ -238,7 +238,7 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + "/"
 
 def _origin() -> dict[str, Any]:
     """The members `thread`, `task` and `site` of a call."""
-    origin: dict[str, Any] = {"thread": _thread.get_ident()}
+    origin: dict[str, Any] = {"thread": _thread.get_native_id()}
     task = _task()
     if task is not None:
         origin["task"] = task

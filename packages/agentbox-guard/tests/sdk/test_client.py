@@ -206,7 +206,7 @@ def test_one_connection_per_thread(channel):
 
     def work(_):
         barrier.wait()
-        return {box.now() - threading.get_ident() % 1000 for _ in range(25)}
+        return {box.now() - threading.get_native_id() % 1000 for _ in range(25)}
 
     with ThreadPoolExecutor(8) as pool:
         assert set().union(*pool.map(work, range(8))) == {0}
@@ -243,7 +243,7 @@ def test_tasks_are_told_apart(channel):
 
     assert asyncio.run(main()) == list(range(5))
     calls = channel.calls
-    assert {call["thread"] for call in calls} == {threading.get_ident()}
+    assert {call["thread"] for call in calls} == {threading.get_native_id()}
     by_task = {}
     for call in calls:
         by_task.setdefault(call["task"], []).append(call["op"])

@@ -48,16 +48,18 @@ class Link:
         return self
 
     def event(self, op, **args):
-        self.send({"t": "event", "op": op, "args": args, "thread": threading.get_ident()})
+        self.send({"t": "event", "op": op, "args": args, "thread": threading.get_native_id()})
 
     def deny(self, op, key, target, **args):
         line = {"t": "deny", "op": op, "args": args, "key": key, "target": target, "reason": "no rule", "rule": None}
-        self.send(line | {"fix": f"{key}: {target}", "enforced": True, "thread": threading.get_ident()})
+        self.send(line | {"fix": f"{key}: {target}", "enforced": True, "thread": threading.get_native_id()})
 
     def ask(self, op, **args):
-        self.send({"t": "ask", "id": 1, "op": op, "args": args, "thread": threading.get_ident(), "site": "agent.py:1"})
+        self.send(
+            {"t": "ask", "id": 1, "op": op, "args": args, "thread": threading.get_native_id(), "site": "agent.py:1"}
+        )
         return self.receive()
 
     def call(self, op, **args):
-        self.send({"t": "call", "id": 2, "op": op, "args": args, "thread": threading.get_ident()})
+        self.send({"t": "call", "id": 2, "op": op, "args": args, "thread": threading.get_native_id()})
         return self.receive()

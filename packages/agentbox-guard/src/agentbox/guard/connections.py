@@ -79,7 +79,7 @@ class Process:
         return False
 
     def lane(self, thread: int, task: int | None = None) -> str:
-        """The lane of a thread (its raw ident) and, for an asyncio task, of the task (the SDK's own number for it)."""
+        """The lane of a thread and, for an asyncio task, of the task: the numbers are its guard's and its SDK's."""
         number = self.threads.setdefault(thread, len(self.threads))
         return f"{self.number}.{number}" if task is None else f"{self.number}.{number}.{task}"
 

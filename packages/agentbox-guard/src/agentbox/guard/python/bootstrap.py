@@ -11,7 +11,7 @@ import _imp
 import _json
 import posix
 import sys
-from _thread import get_ident
+from _thread import get_native_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         sys.audit(probe)
     except OSError as error:
         if error.strerror == probe:
-            tell_armed(link[1], b'{"t":"armed","thread":%d}\n' % get_ident())
+            tell_armed(link[1], b'{"t":"armed","thread":%d}\n' % get_native_id())
             extend_path(environ)
             return None
     return "an audit hook that was there first keeps others out (PEP 578)"

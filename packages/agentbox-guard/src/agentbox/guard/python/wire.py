@@ -8,7 +8,7 @@ from __future__ import annotations
 from _json import encode_basestring_ascii as quote
 from _socket import AF_UNIX, SOCK_STREAM
 from _socket import socket as Socket
-from _thread import get_ident
+from _thread import get_native_id
 from posix import _exit, close, fstat, getpid, read, write
 
 TYPE_CHECKING = False
@@ -112,7 +112,7 @@ def tell(
     *,
     members=members,
     quote=quote,
-    get_ident=get_ident,
+    get_native_id=get_native_id,
     getpid=getpid,
     fstat=fstat,
     dial=dial,
@@ -129,7 +129,7 @@ def tell(
     `link` is (pid, descriptor, device, inode) and never changes: a forked child, or a program that closed or replaced
     our descriptor, dials anew for each line.
     """
-    head = f'{{"t":"{kind}","op":{quote(op)},"thread":{get_ident()}{extra},"args":{{'
+    head = f'{{"t":"{kind}","op":{quote(op)},"thread":{get_native_id()}{extra},"args":{{'
     body = members(args, 0)
     if len(head) + len(body) > limit - 64:
         body = members(args, text_limit)
@@ -159,7 +159,7 @@ def ask(
     *,
     members=members,
     quote=quote,
-    get_ident=get_ident,
+    get_native_id=get_native_id,
     dial=dial,
     send_all=send_all,
     receive_lines=receive_lines,
@@ -172,7 +172,7 @@ def ask(
     """
     fd = dial()
     try:
-        head = f'{{"t":"ask","id":1,"op":{quote(op)},"thread":{get_ident()},"site":{quote(site)},"args":{{'
+        head = f'{{"t":"ask","id":1,"op":{quote(op)},"thread":{get_native_id()},"site":{quote(site)},"args":{{'
         line = head + members(args, 0) + "}}\n"
         send_all(fd, (hello + line).encode())
         return scan(receive_lines(fd, 2)[1].decode(), 0)[0]
