@@ -82,7 +82,9 @@ def _read(path: str) -> bytes:
         fault, hint = "no such policy file", "write a starter policy with `agentbox init`, or name yours with -p FILE"
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        fault, hint = f"cannot read the policy: {reason.lower()}", "make it readable, or name another with -p FILE"
+        refused = isinstance(error, PermissionError)
+        hint = "make it readable, or name another with -p FILE" if refused else "name another with -p FILE"
+        fault = f"cannot read the policy: {reason.lower()}"
     raise PolicyError(fault, code="unreadable", hint=hint, file=path.encode("utf-8", "replace").decode("utf-8"))
 
 

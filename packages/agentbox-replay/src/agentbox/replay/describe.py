@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _DIFF_LINES = 16
 _LINE_WIDTH = 160
+_AROUND = 40  # characters of a long line that are shown before those which differ
 _COMPARED = 2000  # characters of a step's arguments that its likeness to another is judged by
 _SHORTLIST = 8
 _DOERS = {"effect": "SDK", "deny": "denied", "let-pass": "let pass"}
@@ -108,12 +109,48 @@ def nearest(live: StepView, candidates: Iterable[StepView], count: int) -> list[
 
 
 def diff(recorded: object, now: object) -> list[str]:
-    """The difference of two values as `-` and `+` lines with context, at most a screenful; empty if they look equal."""
-    lines = difflib.unified_diff(_lines(recorded), _lines(now), lineterm="", n=1)
-    changed = [line[:_LINE_WIDTH] for line in lines if not line.startswith(("---", "+++", "@@"))]
+    """The difference of two values as `-` and `+` lines with context, at most a screenful; empty if they are equal.
+
+    Texts that hold the same JSON and are spelled in two ways differ, since a server gets their bytes: a first line says
+    in what.
+    """
+    changed = _changes(_lines(recorded), _lines(now))
+    if not changed and recorded != now:
+        changed = _changes(_lines(recorded, in_order=True), _lines(now, in_order=True))
+        if changed:
+            changed.insert(0, "the values are equal, the order of the keys differs:")
+        else:
+            spelled = [json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) for value in (recorded, now)]
+            changed = _changes(*(text.splitlines() for text in spelled))
+            changed.insert(0, "the values are equal, the bytes differ (blanks, escapes or numbers):")
     if len(changed) > _DIFF_LINES:
         changed = [*changed[:_DIFF_LINES], f"... {len(changed) - _DIFF_LINES} more lines"]
     return changed
+
+
+def _changes(recorded: list[str], now: list[str]) -> list[str]:
+    """A unified diff without its headers, each line short enough to show."""
+    found = difflib.unified_diff(recorded, now, lineterm="", n=1)
+    lines = [line for line in found if not line.startswith(("---", "+++", "@@"))]
+    removed = [line for line in lines if line.startswith("-")]
+    added = [line for line in lines if line.startswith("+")]
+    if len(removed) == len(added):
+        for one, other in zip(removed, added, strict=True):
+            place = _first_difference(one[1:], other[1:])
+            if place >= _LINE_WIDTH - _AROUND:
+                lines[lines.index(one)] = _window(one, place)
+                lines[lines.index(other)] = _window(other, place)
+    return [line[:_LINE_WIDTH] for line in lines]
+
+
+def _first_difference(one: str, other: str) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _window(line: str, place: int) -> str:
+    """The part of a long line from shortly before the character in which it differs from its counterpart."""
+    return f"{line[0]}… {line[1:][place - _AROUND // 2 :]}"
 
 
 def escape(text: str) -> str:
@@ -126,8 +163,8 @@ def escape(text: str) -> str:
     )
 
 
-def _lines(value: object) -> list[str]:
-    return json.dumps(_open(value), indent=1, sort_keys=True, ensure_ascii=False).splitlines()
+def _lines(value: object, *, in_order: bool = False) -> list[str]:
+    return json.dumps(_open(value), indent=1, sort_keys=not in_order, ensure_ascii=False).splitlines()
 
 
 def _open(value: object) -> object:

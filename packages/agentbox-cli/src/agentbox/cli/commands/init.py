@@ -5,6 +5,7 @@ Never overwrites a file.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from agentbox.cli import exitcodes, output
@@ -24,8 +25,7 @@ def run(parsed: Parsed) -> int:
         kind = "is a directory" if os.path.isdir(path) else "is there already and was left as it is"
         raise CannotCreate(f"{path} {kind}", "name another file: agentbox init FILE") from None
     except OSError as error:
-        hint = "name a file that you may write: agentbox init FILE"
-        raise CannotCreate(f"cannot create {path}: {output.reason(error)}", hint) from error
+        raise CannotCreate(f"cannot create {path}: {output.reason(error)}", _way_out(error, path)) from error
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(starter_policy())
@@ -56,3 +56,12 @@ COMMAND = Command(
     ),
     run=run,
 )
+
+
+def _way_out(error: OSError, path: str) -> str:
+    """Say what helps against the error of an open(2) that was to make `path`."""
+    if error.errno == errno.ENOENT:
+        return f"make the folder first: mkdir -p {os.path.dirname(path) or '.'}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space"
+    return "name a file that you may write: agentbox init FILE"
