@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.cli import exitcodes
 
@@ -26,7 +27,7 @@ def agentbox(cwd: Path, *words: str, **more: object) -> subprocess.CompletedProc
         stdin=subprocess.DEVNULL,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},  # type: ignore[call-overload]
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
@@ -171,7 +172,9 @@ def mounted(folder: Path, options: str, *words: str) -> subprocess.CompletedProc
     if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine gives no user and mount namespace, so no small disk")
     command = [*namespace, "sh", "-c", script, str(disk), f"remount,{options}", *COMMAND, *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE
+    )
 
 
 def test_a_folder_that_is_read_only(folder: Path) -> None:
@@ -331,7 +334,9 @@ def test_standard_output_closed_by_the_caller(folder: Path) -> None:
 def test_a_terminal_that_knows_only_latin_1(folder: Path) -> None:
     """Text that the locale's encoding lacks is shown as an escape instead of failing."""
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    done = subprocess.run([*COMMAND, "dash—dash"], cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, "dash—dash"], cwd=folder, env=environment, stderr=subprocess.PIPE, timeout=PATIENCE
+    )
     assert done.stderr.startswith(b"agentbox: unknown command 'dash\\u2014dash'")
 
 
@@ -341,7 +346,7 @@ def test_a_name_that_is_not_utf_8(folder: Path) -> None:
         [*(word.encode() for word in COMMAND), b"show", b"\xff\xfe.jsonl"],
         cwd=folder,
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stderr.startswith(b"agentbox: \\udcff\\udcfe.jsonl: ") or done.stderr.startswith(
         b"agentbox: \\xff\\xfe.jsonl: "

@@ -76,6 +76,20 @@ def joined(*threads: threading.Thread) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended: it is gone, or nobody has waited for it yet (proc_pid_stat(5))."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def in_seconds(seconds: float) -> float:
+    """The time of the monotonic clock so many seconds from now, as a deadline for what takes one."""
+    return time.monotonic() + seconds
+
+
 def seconds_of(act: Callable[[], T]) -> tuple[float, T]:
     """How long an act took, and its result: for an act that goes on for ever when the product is wrong."""
     began = time.monotonic()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 
 def nodes() -> list[str]:
@@ -47,12 +48,12 @@ class Scene:
         keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         return {**keep, "HOME": str(self.base), "OUTSIDE": str(self.outside)}
 
-    def bare(self, *words: str, timeout: float = 20) -> subprocess.CompletedProcess[str]:
+    def bare(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self.node, *words], cwd=self.ws, env=self.environ(), capture_output=True, text=True, timeout=timeout
         )
 
-    def agentbox(self, *words: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    def agentbox(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         (self.ws / "agentbox.policy").write_text("\n".join([*self.rules, "env: OUTSIDE"]) + "\n")
         command = [sys.executable, "-m", "agentbox.cli", *words]
         return subprocess.run(command, cwd=self.ws, env=self.environ(), capture_output=True, text=True, timeout=timeout)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 
@@ -225,7 +226,7 @@ def test_a_bin_link_of_a_local_package_runs(scene):
     for layers in ("guard", "auto"):
         done = subprocess.run(
             [sys.executable, "-m", "agentbox.cli", "run", "--layers", layers, "--", scene.node, "node_modules/.bin/tool"],
-            input="list\n", cwd=scene.ws, env=scene.environ(), capture_output=True, text=True, timeout=30,
+            input="list\n", cwd=scene.ws, env=scene.environ(), capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, '{"tools":["list"]}\n'), done.stderr
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.node.runtime import SHIM
 
@@ -43,7 +44,7 @@ def test_a_shim_without_its_supervisor_ends_the_process(node, tmp_path):
     program.write_text("console.log('ran')")
     for channel in ("", str(tmp_path / "none.sock")):
         environ = {"PATH": os.environ["PATH"], "NODE_OPTIONS": f"--require {SHIM}", "AGENTBOX_CHANNEL": channel}
-        done = subprocess.run([node, str(program)], env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([node, str(program)], env=environ, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stdout) == (70, "")
         assert done.stderr.startswith("agentbox: ")
 
@@ -60,7 +61,7 @@ def test_a_shim_that_can_say_nothing_ends_the_process_as_well(node, tmp_path):
     except BlockingIOError:
         pass
     environ = {"PATH": os.environ["PATH"], "NODE_OPTIONS": f"--require {SHIM}"}
-    done = subprocess.run([node, str(program)], env=environ, stdout=subprocess.PIPE, stderr=writer, timeout=60)
+    done = subprocess.run([node, str(program)], env=environ, stdout=subprocess.PIPE, stderr=writer, timeout=PATIENCE)
     os.close(reader)
     os.close(writer)
     assert (done.returncode, done.stdout) == (70, b"")

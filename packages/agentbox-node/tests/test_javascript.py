@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 import agentbox.node
 
@@ -19,5 +20,5 @@ SHIPPED = Path(agentbox.node.__file__).parent / "js"
 def test_javascript(node, file):
     """Every test of the file passes in this Node."""
     environ = {**os.environ, "AGENTBOX_NODE_JS": str(SHIPPED)}
-    done = subprocess.run([node, "--test", str(file)], env=environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([node, "--test", str(file)], env=environ, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.replay import layers
 from agentbox.replay.recording import Recording
@@ -59,7 +60,7 @@ def agentbox(tmp_path: Path) -> Agentbox:
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     return run
@@ -106,7 +107,7 @@ def fails():
 print(fails(), fails(), open("in").read())
 """
     alone = code.replace('open("in").read()', "0")
-    bare = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, timeout=60)
+    bare = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, timeout=PATIENCE)
     assert bare.stdout == "True True 0\n"  # nobody listens there
     assert agentbox("run", code=code).stdout == "True True alpha\n"
     done = agentbox("replay")

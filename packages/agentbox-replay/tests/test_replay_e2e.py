@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.session import Event
 from agentbox.replay.errors import ScratchUnavailable
@@ -75,7 +76,7 @@ class Workshop:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     def record(self, *options: str, status: int = 0) -> str:
@@ -701,7 +702,7 @@ def test_machine_without_namespaces(shop: Workshop, direct: bool, tmp_path: Path
         cwd=shop.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     lines = done.stderr.splitlines()
     reason = "user or mount namespaces are refused here (unshare: Operation not permitted)"
@@ -915,7 +916,7 @@ def as_nobody(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": sources},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             user=65534,
             group=65534,
             extra_groups=[],

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE, comes
 
 from agentbox.guard.kernel import syscalls
 from agentbox.replay import _worker, scratch
@@ -261,7 +262,7 @@ def attempts(tree: Path, port: int, abstract: str) -> dict[str, str]:
 
     def connect(family: int, kind: int, address: object) -> None:
         with socket.socket(family, kind) as client:
-            client.settimeout(5)
+            client.settimeout(PATIENCE)
             client.connect(address)  # type: ignore[arg-type]
             client.send(b"x")
 
@@ -379,9 +380,7 @@ def test_it_ends_with_its_supervisor(uid: int | None, tree: Path) -> None:
         watched = os.pidfd_open(pid)
         os.kill(supervisor, signal.SIGKILL)
         os.waitpid(supervisor, 0)
-        import select
-
-        return bool(select.select([watched], [], [], 10)[0])
+        return comes(watched)
 
     assert forked(act, uid=uid) is True
 

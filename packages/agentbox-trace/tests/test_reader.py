@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kit.waiting import PATIENCE, joined
 
 from agentbox.trace import TraceError, TraceWriter, read, verify
 from agentbox.trace.chain import ZERO, seal_sha
@@ -168,10 +169,9 @@ def test_follow(tmp_path: Path) -> None:
     with open(slow, "ab") as file:
         file.write(whole[20:line])
         file.flush()
-        assert first.wait(20)
+        assert first.wait(PATIENCE)
         file.write(whole[line:])
-    thread.join(20)
-    assert not thread.is_alive() and seen == [0, 1, 2]
+    assert joined(thread) and seen == [0, 1, 2]
 
 
 def test_follow_a_file_that_is_cut(trace: Path) -> None:

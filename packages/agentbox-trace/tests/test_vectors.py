@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.trace import Entry, read, verify
 from agentbox.trace.report import STATUSES
@@ -107,7 +108,7 @@ def test_javascript(case: str) -> None:
     """Ten lines of JavaScript come to the same verdict and the same head."""
     folder = ROOT / case
     done = subprocess.run(
-        ["node", HERE / "verify.js", folder / "run.jsonl"], capture_output=True, text=True, timeout=60
+        ["node", HERE / "verify.js", folder / "run.jsonl"], capture_output=True, text=True, timeout=PATIENCE
     )
     if case.startswith("valid/"):
         assert (done.returncode, done.stdout.strip()) == (0, expectation(folder)["head"])

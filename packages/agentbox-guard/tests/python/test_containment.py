@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit.waiting import PATIENCE, joined
 
 HERE = pathlib.Path(__file__).parent
 AGENTBOX = [sys.executable, "-m", "agentbox.cli"]
@@ -85,8 +86,7 @@ class Scene:
             with contextlib.suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             server.close()
-        for thread in self.threads:
-            thread.join(5)
+        assert joined(*self.threads)
 
     def run(self, *prefix: str) -> dict[str, list[Any]]:
         """All attempts in one process, bare or behind `prefix`."""
@@ -97,7 +97,7 @@ class Scene:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         self.stderr = done.stderr

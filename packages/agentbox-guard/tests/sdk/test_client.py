@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kit.waiting import PATIENCE
 
 import agentbox.client as box
 
@@ -26,7 +27,7 @@ def _in_folder(tmp_path, monkeypatch):
 def agent(code, **environ):
     """Run `code` in a fresh interpreter, as a process of the run."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_files_are_written_and_read(channel, services, tmp_path):
@@ -159,7 +160,7 @@ def test_run_errors(channel, services):
     """A timeout is a TimeoutError, a missing program a FileNotFoundError, a shell line a TypeError."""
     services.programs = {"/bin/sh", "/none"}
     with pytest.raises(TimeoutError, match=r"/bin/sh did not end within 0\.1 s"):
-        box.run(["/bin/sh", "-c", "exec sleep 30"], timeout=0.1)
+        box.run(["/bin/sh", "-c", "exec sleep 600"], timeout=0.1)
     with pytest.raises(FileNotFoundError) as caught:
         box.run(["/none"])
     assert caught.value.filename == "/none"
@@ -323,7 +324,7 @@ def test_an_interrupted_call_does_not_shift_the_answers(channel):
 
     def slowly(call):
         signal.pthread_kill(main, signal.SIGUSR1)
-        go.wait(10)
+        go.wait(PATIENCE)
         return {"t": "result", "id": call["id"], "ok": True, "value": {"value": 7}}
 
     channel.answers["clock.now"] = slowly

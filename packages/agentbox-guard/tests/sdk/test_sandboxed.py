@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.checkpoint import find_snapback
 
@@ -52,7 +53,7 @@ class Box:
             env={**os.environ, **environ},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     def run(self, code, policy="", **options):
@@ -152,11 +153,11 @@ def running(*argv):
 
 def test_a_program_that_takes_too_long_is_ended_with_its_children(sandbox):
     """After the timeout nothing of it runs on."""
-    seconds = f"60.{os.getpid()}"
+    seconds = f"600.{os.getpid()}"
     code = f"""
 import os
 import agentbox.client as box
-for limit in (0.5, 4, 30):  # until it is enough to begin
+for limit in (0.5, 4, 30, 100):  # until it is enough to begin
     tell(lambda: box.run(["sh", "-c", "sleep {seconds} & echo started > out/said; wait"], timeout=limit))
     if os.path.exists("out/said"):
         break
