@@ -67,7 +67,7 @@ def decide(
         real = resolve(written, cwd, pid)
     except (OSError, GuardError):
         return _missing(file, argv, cwd, desk, errno.ENOENT)
-    if not os.path.isfile(real):
+    if not executable(real):
         return _missing(real, argv, cwd, desk, errno.EACCES if os.path.exists(real) else errno.ENOENT)
     verdict = Verdict(_recorded(real, argv, _folder(cwd, pid), desk))
     verdict.args["_file"] = real
@@ -84,7 +84,7 @@ def decide(
         verdict.denial = Denial("exec", target, "it is agentbox's own record of this run")
     else:
         verdict.denial = _agents_problem(denial, real, argv, cwd, desk, variables)
-    if verdict.denial is None and executable(real):
+    if verdict.denial is None:
         path = desk.environ.get("PATH", "") if path is None else path
         problem = _guard_problem(written, argv, cwd, env_ok, desk, path, variables)
         if problem:

@@ -76,18 +76,20 @@ module.exports = function makeStarter(kit, welcome, initial) {
     }
   }
 
-  /** The file that execvp(3) would run, absolute; '' when there is none, and `there` when there is one that cannot be run. */
+  /** The file that execvp(3) would run, absolute, or one of this name that it could not run; '' when there is none. */
   function locate(file, cwd, search) {
     if (p.includes(file, '/')) {
       const full = file[0] === '/' ? file : `${cwd}/${file}`;
       return isThere(full) ? full : '';
     }
     const folders = kit.form.split(search ?? '/usr/local/bin:/bin:/usr/bin', ':');
+    let there = '';
     for (let i = 0; i < folders.length; i += 1) {
       const folder = folders[i] === '' ? cwd : folders[i][0] === '/' ? folders[i] : `${cwd}/${folders[i]}`;
       if (isProgram(`${folder}/${file}`)) return `${folder}/${file}`;
+      if (there === '' && isThere(`${folder}/${file}`)) there = `${folder}/${file}`;
     }
-    return '';
+    return there;
   }
 
   function words(list) {
