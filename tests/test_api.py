@@ -12,7 +12,7 @@ import pytest
 PUBLIC = {
     "agentbox.policy": {
         *("FORMAT", "KINDS", "Decision", "Policy", "PolicyError", "Rule", "canonical_address", "is_special_address"),
-        *("load", "never_passed", "never_passed_names", "obeyed_by", "parse", "starter_policy"),
+        *("carries_code", "code_variables", "load", "loaded_by", "obeyed_by", "parse", "starter_policy"),
     },
     "agentbox.trace": {
         *("EXPORTERS", "Entry", "FORMAT", "KINDS", "Redactor", "Report", "TraceError", "TraceWriter", "describe_body"),

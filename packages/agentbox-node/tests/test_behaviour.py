@@ -146,7 +146,7 @@ def test_allowed_programs_and_names_work(scene):
 
 
 def test_a_child_may_be_told_not_to_ask(scene):
-    """A pager that only says what it gets goes with any program; another one is code of the agent's choice."""
+    """A pager that only says what it gets goes with any program, and any with one that may be told anything."""
     scene.rules.append("exec: echo")
     done = scene.box(
         "const cp = require('child_process'); process.env.GIT_EDITOR = 'true';\n"
@@ -155,7 +155,7 @@ def test_a_child_may_be_told_not_to_ask(scene):
         "  console.log(cp.spawnSync('echo', ['told'], { env, encoding: 'utf8' }).stdout ?? 'refused');\n"
         "}"
     )
-    assert done.stdout.split() == ["told", "refused"], done.stderr
+    assert done.stdout.split() == ["told", "told"], done.stderr
 
 
 def test_an_allowed_server_and_its_client(scene):

@@ -81,14 +81,14 @@ def test_every_kind_and_error_code_is_documented(package):
     assert used == table
 
 
-def test_the_spec_lists_every_name_that_is_never_passed_on(package):
-    """The list of refused variables in the specification is the code's."""
-    from agentbox.policy.rules.env import NEVER_NAMES, NEVER_PREFIXES
+def test_the_spec_lists_every_name_that_carries_code(package):
+    """The list of variables in the specification is the code's."""
+    from agentbox.policy.rules.env import CODE_NAMES, CODE_PREFIXES
 
     section = docs(package, "spec/policy.md").partition("## 9.")[2].partition("## 10.")[0]
     for name in (
-        *(f"{prefix}*" for prefix in NEVER_PREFIXES),
-        *(name for names in NEVER_NAMES.values() for name in names),
+        *(f"{prefix}*" for prefix in CODE_PREFIXES),
+        *(name for names in CODE_NAMES.values() for name in names),
     ):
         assert f"`{name}`" in section, name
 

@@ -50,9 +50,9 @@ def fault(text: str) -> PolicyError:
             "did you mean `net: a.example`?",
         ),
         (
-            "env: LD_PRELOAD",
-            "agentbox.policy:1: got LD_PRELOAD, which is never passed on: the dynamic loader obeys it",
-            "remove the rule; set it for the one program that needs it, outside of the sandbox",
+            "env: AGENTBOX_CHANNEL",
+            "agentbox.policy:1: got AGENTBOX_CHANNEL, which is never passed on: agentbox sets it itself",
+            "remove the rule",
         ),
         (
             "allow: ./a b, net: a.example",
@@ -177,7 +177,8 @@ def test_a_denial_explains_itself():
     )
     assert str(decision.rule) == "net: a.example:443"
     assert policy.decide("env", "LD_AUDIT").text() == (
-        "agentbox: env denied: LD_AUDIT: it is never passed on, whatever the rules say: the dynamic loader obeys it"
+        "agentbox: env denied: LD_AUDIT: no env rule names it; "
+        "to allow it, add this line to agentbox.policy: env: LD_AUDIT"
     )
     assert policy.decide("env", "AX").text() == "agentbox: env allowed: AX: agentbox.policy:4: env: A*"
     assert policy.decide("write", "/agentbox-vectors/ws/data/x").rule is policy.rules[0]

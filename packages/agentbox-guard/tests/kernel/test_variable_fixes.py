@@ -39,15 +39,33 @@ def test_the_rule_with_arguments_is_suggested_without_such_variables(box):
     assert box.run(denied["fix"] + "\n", "bash", "-c", "git version").out.startswith("git version")
 
 
-def test_no_line_is_suggested_where_none_would_do(box):
-    """A loader's variable goes with no rule; the reason names it."""
+def test_a_loaders_variable_goes_with_a_rule_of_its_own(box):
+    """No exec rule allows it; the reason names it, and the line that is suggested lets the program start."""
     argv = ["bash", "-c", "LD_PRELOAD=/nowhere.so git version; true"]
     assert box.bare(*argv).stdout.startswith("git version")
-    for rules, reason in (("read: .\n", "no exec rule names this program; besides, "), ("exec: git\n", "")):
+    for rules, reason, fix in (
+        ("read: .\n", "no exec rule names this program; besides, ", "exec: git, env: LD_PRELOAD"),
+        ("exec: git\n", "", "env: LD_PRELOAD"),
+        ("exec: git status\n", "", "exec: git, env: LD_PRELOAD"),
+    ):
         done = box.run(rules, *argv)
         (denied,) = done.of("proc.exec", "deny")
-        assert denied["fix"] is None and not done.out
-        assert denied["reason"] == f"{reason}the variable LD_PRELOAD would make it run something else"
+        assert denied["fix"] == fix and not done.out
+        if "status" not in rules:
+            assert denied["reason"] == f"{reason}the variable LD_PRELOAD would make it run something else"
+        assert box.run(f"{rules}{fix}\n", *argv).out.startswith("git version")
+
+
+def test_no_line_is_suggested_where_none_would_do(box):
+    """A PATH of the agent's own decides which interpreter a script has."""
+    script = box.ws / "tool"
+    script.write_text("#!/usr/bin/env bash\necho ran\n")
+    script.chmod(0o755)
+    argv = ["bash", "-c", f"PATH={box.ws}/bin:$PATH ./tool; true"]
+    assert box.bare(*argv).stdout == "ran\n"
+    done = box.run("write: ./bin\nread: .\nexec: ./tool\n", *argv)
+    (denied,) = done.of("proc.exec", "deny")
+    assert denied["fix"] is None and not done.out and "variable PATH" in denied["reason"]
 
 
 def test_git_starts_its_own_helpers(box):

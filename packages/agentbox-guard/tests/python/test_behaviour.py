@@ -92,19 +92,16 @@ def test_a_folder_that_is_there_is_no_missing_rule(box: Box) -> None:
 
 
 def test_a_child_may_be_told_not_to_ask(box: Box) -> None:
-    """As IPython does when it is imported; a pager or an editor that does more is code of the agent's choice."""
+    """As IPython does when it is imported; a pager of another kind is nothing to a program that asks for none."""
     code = """
         import os, subprocess
         os.environ.update(GIT_PAGER="cat", GIT_EDITOR="true", PAGER="cat")
         print(subprocess.check_output(["echo", "told"], text=True), end="")
         print(subprocess.check_output(["echo", "told"], env=dict(os.environ), text=True), end="")
-        for name, value in ("GIT_PAGER", "./cat"), ("GIT_EDITOR", "true; id"), ("GIT_SSH", "cat"):
-            try:
-                os.environ[name] = value
-            except PermissionError:
-                print(name)
+        os.environ.update(GIT_PAGER="./cat", GIT_EDITOR="true; id", GIT_SSH="cat")
+        print(subprocess.check_output(["echo", "told"], text=True), end="")
     """
-    assert box.run(code).split() == ["told", "told", "GIT_PAGER", "GIT_EDITOR", "GIT_SSH"]
+    assert box.run(code).split() == ["told", "told", "told"]
 
 
 @pytest.mark.parametrize("layers", [(), ("--layers", "kernel")], ids=["guard", "kernel"])

@@ -150,7 +150,8 @@ def test_a_dropped_pythonpath_is_said(sandbox):
     sandbox.environ["PYTHONPATH"] = "/some/where"
     assert notes(sandbox.python("import os; assert 'PYTHONPATH' not in os.environ", layers="guard")) == [
         "agentbox: note: PYTHONPATH is not passed on, so modules in /some/where are not found: install the package "
-        "(pip install -e .) with a read: rule for its folder, or start the agent from that folder"
+        "(pip install -e .) with a read: rule for its folder, start the agent from that folder, or add the rules "
+        "env: PYTHONPATH and read: for these folders"
     ]
     assert notes(sandbox.fake("Link().armed()", layers="guard")) == []
 

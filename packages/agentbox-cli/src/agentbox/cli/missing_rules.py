@@ -83,10 +83,10 @@ def _opens_folders(line: str) -> bool:
 
 
 def _is_rule(line: str) -> bool:
-    """Whether a text is one line of a policy, with one rule."""
+    """Whether a text is one line of a policy, with its rules."""
     if not line.isprintable() or _kind(line) not in KINDS:
         return False
     try:
-        return len(parse(f"{line}\n", cwd="/").rules) == 1
+        return len(parse(f"{line}\n", cwd="/").rules) > 0
     except PolicyError:
         return False

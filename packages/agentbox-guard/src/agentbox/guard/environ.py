@@ -1,8 +1,7 @@
 """What the agent's environment is made of: a safe few, what the policy's `env:` rules allow, private folders, the
 guard's own.
 
-Never passes what the policy package says is never passed (LD_*, PYTHON*, ...): `Policy.decide` refuses those whatever
-the rules say.
+What carries code (LD_*, PYTHON*, ...) goes on only by a rule that names it: `Policy.decide` refuses it to any other.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ def build(
             environ[name] = value
     environ.setdefault("PATH", DEFAULT_PATH)
     environ.setdefault("SHELL", DEFAULT_SHELL)
+    if "PYTHONPATH" in environ and "PYTHONPATH" in guard:  # the guard adds it to the import path once it is live
+        environ["AGENTBOX_PYTHONPATH"] = environ["PYTHONPATH"]
     environ.update(guard)
     return environ
 

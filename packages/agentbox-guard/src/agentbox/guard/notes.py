@@ -20,10 +20,16 @@ def notes(run: Run) -> Iterator[str]:
     environ = os.environ if options.environ is None else options.environ
     for rule, reason in options.policy.absent():
         yield f"{rule.where}: {rule}: {reason}"
-    if run.how.runtime == "python" and environ.get("PYTHONPATH") and not run.nested:
+    if (
+        run.how.runtime == "python"
+        and environ.get("PYTHONPATH")
+        and not run.nested
+        and "AGENTBOX_PYTHONPATH" not in run.environ
+    ):
         yield (
             f"PYTHONPATH is not passed on, so modules in {environ['PYTHONPATH']} are not found: install the package"
-            " (pip install -e .) with a read: rule for its folder, or start the agent from that folder"
+            " (pip install -e .) with a read: rule for its folder, start the agent from that folder, or add the rules"
+            " env: PYTHONPATH and read: for these folders"
         )
     if options.checkpoint and run.how.arms:  # any other command is not started then, and that is said
         from agentbox.guard.checkpoint import INSTALL, find_snapback

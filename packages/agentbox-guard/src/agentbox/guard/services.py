@@ -11,6 +11,7 @@ import os
 from agentbox.guard import procfs
 from agentbox.guard.decisions import Desk, astray, denial_of, proc_exec, protects
 from agentbox.guard.kernel import shm
+from agentbox.guard.kernel.judge import SEALED
 from agentbox.guard.names import literal
 from agentbox.guard.paths import resolve, within
 from agentbox.guard.session import Denial
@@ -41,7 +42,7 @@ class RunServices:
         if within(path, desk.hidden):
             return Denial(key, path, "it is agentbox's own record of this run")
         if key == "write" and within(path, desk.sealed):
-            return Denial(key, path, "the policy, agentbox's own code and the interpreter are never writable")
+            return Denial(key, path, SEALED)
         standing = procfs.standing(key, path, self._pid)
         if standing is procfs.CLOSED:
             return Denial(key, path, procfs.REASON)

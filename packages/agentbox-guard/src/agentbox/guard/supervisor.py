@@ -109,6 +109,8 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
         rundir = RunDir.make(_base(options))
         ready = Run(options, how, live, rundir, nested=nested)
         ready.signals = signals
+        if not live and not nested:
+            _check_variables(ready)
         session = session_factory(options, rundir) if session_factory else None
         if options.create_roots:
             session = _make_write_folders(ready, session)
@@ -165,6 +167,24 @@ def _accept_outer_run(options: RunOptions, wish: str) -> None:
         "inside another run of agentbox: its policy decides and its trace records what happens here; the rules of"
         f" {options.policy.name or 'this policy'} are not enforced"
     )
+
+
+def _check_variables(ready: Run) -> None:
+    """Raise `Unconfinable` where the policy hands on a variable by which the agent, in an earlier run, could have made
+    this one run code before its guard is live.
+    """
+    from agentbox.guard.decisions._variables import unguarded
+    from agentbox.guard.welcome import code_roots
+
+    given = [os.fsencode(f"{name}={value}") for name, value in ready.environ.items()]
+    policy, ours = ready.options.policy, code_roots()
+
+    def is_writable(path: str) -> bool:
+        return policy.is_writable(path) and not within(path, ours)
+
+    reason = unguarded(ready.how.runtime, given, ready.environ, is_writable)
+    if reason:
+        raise Unconfinable(f"{ready.options.argv[0]}: {reason}; nothing was run", "remove its env: rule")
 
 
 def _confine(ready: Run) -> Confinement:

@@ -58,7 +58,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
     """What is true of a run: the welcome's members for role `guard`, and with live kernel layers what their traps judge
     by (`kernel.grounds.widen`).
     """
-    from agentbox.policy import never_passed_names
+    from agentbox.guard.decisions._variables import judged
 
     options, how = run.options, run.how
     message: dict[str, Any] = {
@@ -73,7 +73,7 @@ def members(run: Run, *, mode: str, ask: str, extra_sealed: Iterable[str] = ()) 
         "sealed": [*_sealed(options), *extra_sealed, *_interpreters(options, how)],
         "hidden": [*trace_files(options), *run.rundir.own],
         "env": dict(run.variables),
-        "never": never_passed_names(),
+        "judged": judged(),
     }
     if run.grounds is not None:
         run.grounds.widen(message)
@@ -109,7 +109,7 @@ def _used(run: Run, context: dict[str, Any]) -> Iterator[str]:
 
 
 WELCOME = (
-    "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "never",
+    "mode", "ask", "policy", "cwd", "engine", "readable", "listable", "writable", "sealed", "hidden", "env", "judged",
     "protected", "contained",
 )  # fmt: skip
 """The members that a guard is sent."""

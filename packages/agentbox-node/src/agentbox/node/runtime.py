@@ -192,9 +192,9 @@ def _behind_env(words: Sequence[str], cwd: str, path: str, depth: int) -> Interp
 
 
 def _touched(name: str) -> str:
-    from agentbox.policy.rules.env import never_passed
+    from agentbox.policy import loaded_by
 
-    return f"env changes {name}, which is the guard's" if never_passed(name) else ""
+    return f"env changes {name}, which is the guard's" if loaded_by("node", name) else ""
 
 
 def _find(name: str, cwd: str, path: str) -> str:

@@ -13,7 +13,7 @@ from agentbox.policy.rules import KINDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentbox.policy.address import canonical_address, is_special_address
-    from agentbox.policy.rules.env import never_passed, never_passed_names, obeyed_by
+    from agentbox.policy.rules.env import carries_code, code_variables, loaded_by, obeyed_by
     from agentbox.policy.starter import starter_policy
 
 __all__ = [
@@ -24,10 +24,11 @@ __all__ = [
     "PolicyError",
     "Rule",
     "canonical_address",
+    "carries_code",
+    "code_variables",
     "is_special_address",
     "load",
-    "never_passed",
-    "never_passed_names",
+    "loaded_by",
     "obeyed_by",
     "parse",
     "starter_policy",
@@ -35,9 +36,10 @@ __all__ = [
 
 _LATER = {
     "canonical_address": "agentbox.policy.address",
+    "carries_code": "agentbox.policy.rules.env",
+    "code_variables": "agentbox.policy.rules.env",
     "is_special_address": "agentbox.policy.address",
-    "never_passed": "agentbox.policy.rules.env",
-    "never_passed_names": "agentbox.policy.rules.env",
+    "loaded_by": "agentbox.policy.rules.env",
     "obeyed_by": "agentbox.policy.rules.env",
     "starter_policy": "agentbox.policy.starter",
 }

@@ -9,6 +9,7 @@ import errno
 import os
 
 from agentbox.guard.decisions._base import Desk, Verdict, denial_of, executable, member, rule_text, texts
+from agentbox.guard.decisions._variables import Injected, interpreters, unguarded
 from agentbox.guard.errors import GuardError
 from agentbox.guard.launch import find_command
 from agentbox.guard.meant import folder_problem
@@ -19,6 +20,7 @@ from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from agentbox.guard.runtimes.python import Interpreter
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 class Exec:
     """Args: `file` (as the kernel gets it; a bare name is looked up in the run's PATH), `argv`, `cwd`, `env_ok`, and
-    optionally `path`, the PATH that the program will have.
+    optionally `path`, the PATH that the program will have, and `variables`, those of its environment that are judged.
     """
 
     def decide(self, op: str, args: dict[str, Any], pid: int, desk: Desk) -> Verdict:
@@ -35,7 +37,8 @@ class Exec:
         cwd = member(args, "cwd", str, op)
         env_ok = member(args, "env_ok", bool, op)
         path = member(args, "path", str, op) if "path" in args else None
-        return decide(file, argv, cwd, env_ok, pid, desk, path)
+        variables = texts(args, "variables", op) if "variables" in args else []
+        return decide(file, argv, cwd, env_ok, pid, desk, path, variables)
 
     def complete(self, verdict: Verdict, pid: int, desk: Desk) -> None:
         verdict.args["sha256"] = digest(verdict.args["_file"], desk)
@@ -45,11 +48,18 @@ DECIDER = Exec()
 
 
 def decide(
-    file: str, argv: list[str], cwd: str, env_ok: bool, pid: int, desk: Desk, path: str | None = None
+    file: str,
+    argv: list[str],
+    cwd: str,
+    env_ok: bool,
+    pid: int,
+    desk: Desk,
+    path: str | None = None,
+    variables: Sequence[str] = (),
 ) -> Verdict:
     """Decide a start; the verdict's args are those of `proc.exec` without `sha256`, plus `_file` (resolved)."""
     cwd = os.path.join(desk.cwd, cwd)
-    if not all(is_name(word) for word in (file, cwd, path or "", *argv)):
+    if not all(is_name(word) for word in (file, cwd, path or "", *argv, *variables)):
         return _missing(file, argv, cwd, desk, errno.EINVAL)
     try:
         written = file if "/" in file else find_command(file, cwd, desk.environ.get("PATH", ""))
@@ -57,30 +67,66 @@ def decide(
         real = resolve(written, cwd, pid)
     except (OSError, GuardError):
         return _missing(file, argv, cwd, desk, errno.ENOENT)
-    if not os.path.isfile(real):
+    if not executable(real):
         return _missing(real, argv, cwd, desk, errno.EACCES if os.path.exists(real) else errno.ENOENT)
     verdict = Verdict(_recorded(real, argv, _folder(cwd, pid), desk))
     verdict.args["_file"] = real
     verdict.slow = True
     if desk.wall is not None:
         verdict.denial = desk.wall.start_problem(pid, real, argv)
-        if verdict.denial is None and desk.wall.is_agent(pid):
-            verdict.denial = folder_problem(desk.policy, real, argv, cwd)
+        if desk.wall.is_agent(pid):
+            verdict.denial = _agents_problem(verdict.denial, real, argv, cwd, desk, variables)
         return verdict
     decision = desk.policy.decide("exec", real, argv)
     target = " ".join([real, *argv[1:]])
-    if not decision.allowed:
-        verdict.denial = denial_of(decision, "exec")
-    elif within(real, desk.hidden):
+    denial = None if decision.allowed else denial_of(decision, "exec")
+    if denial is None and within(real, desk.hidden):
         verdict.denial = Denial("exec", target, "it is agentbox's own record of this run")
-    elif (moved := folder_problem(desk.policy, real, argv, cwd)) is not None:
-        verdict.denial = moved
-    elif executable(real):
+    else:
+        verdict.denial = _agents_problem(denial, real, argv, cwd, desk, variables)
+    if verdict.denial is None:
         path = desk.environ.get("PATH", "") if path is None else path
-        problem = _guard_problem(written, argv, cwd, env_ok, desk, path)
+        problem = _guard_problem(written, argv, cwd, env_ok, desk, path, variables)
         if problem:
             verdict.denial = Denial("exec", target, problem, rule=rule_text(decision))
     return verdict
+
+
+def _agents_problem(
+    denial: Denial | None, real: str, argv: list[str], cwd: str, desk: Desk, variables: Sequence[str]
+) -> Denial | None:
+    """What stands against a start by the agent itself: the `denial` of its file, its folder, its variables; or None."""
+    if denial is None and (moved := folder_problem(desk.policy, real, argv, cwd)) is not None:
+        return moved
+    if not variables or (denial is not None and not denial.fix):
+        return denial
+    scripts = interpreters(real)
+    injected = Injected(desk.policy, real, argv, desk.environ, scripts, _misleading(real, argv, bool(scripts), desk))
+    given = [os.fsencode(one) for one in variables]
+    if denial is not None:
+        return injected.beside(denial, given)
+    return None if injected.any else injected.refusal(given)
+
+
+def _misleading(real: str, argv: list[str], script: bool, desk: Desk) -> Callable[[str], bool]:
+    """Whether a PATH of the agent's choice has a folder that it may write, where a program that looks itself up there
+    would look first; of a `script`, which looks others up, any such folder. Kernel layers look at the links as well.
+    """
+    name = argv[0] if argv and not script else ""
+    known = desk.environ.get("PATH", "").split(":")
+
+    def misleads(path: str) -> bool:
+        if _agent_writes(real, desk) or "/" in name or not (name or script):
+            return False
+        for folder in path.split(":"):
+            own = folder.startswith("/") and not _agent_writes(os.path.realpath(folder), desk)
+            if folder not in known and not own:
+                return True
+            if name and os.path.exists(os.path.join(folder, name)):
+                return False
+        return False
+
+    return misleads
 
 
 def digest(file: str, desk: Desk) -> str | None:
@@ -91,20 +137,30 @@ def digest(file: str, desk: Desk) -> str | None:
         return None
 
 
-def _guard_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
+def _guard_problem(
+    file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str, variables: Sequence[str]
+) -> str:
     """Why a program of a guarded runtime would run without its guard, or ""."""
+
+    def carried(runtime: str) -> str:
+        given = (os.fsencode(one) for one in variables)
+        return unguarded(runtime, given, desk.environ, lambda place: _agent_writes(place, desk))
+
     found = interpreter(file, argv or [""], cwd, path)
     if found is None:
-        return _guest_problem(file, argv, cwd, env_ok, desk, path)
+        return _guest_problem(file, argv, cwd, env_ok, desk, path, carried)
     problem = found.problem or _flags.read(found.words).problem or _home_problem(found, cwd, path, desk)
     if problem:
         return f"a Python program must run guarded: {problem}"
     if not env_ok:
         return "a Python program must run guarded: its environment lacks the guard's variables (pass os.environ on)"
-    return ""
+    reason = carried("python")
+    return f"a Python program must run guarded: {reason}" if reason else ""
 
 
-def _guest_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str) -> str:
+def _guest_problem(
+    file: str, argv: list[str], cwd: str, env_ok: bool, desk: Desk, path: str, carried: Callable[[str], str]
+) -> str:
     """The same for the runtimes of other packages."""
     for runtime in desk.runtimes:
         problem = runtime.problem(file, argv, cwd, path)
@@ -112,6 +168,7 @@ def _guest_problem(file: str, argv: list[str], cwd: str, env_ok: bool, desk: Des
             continue
         if not problem and not env_ok:
             problem = "its environment lacks the guard's variables"
+        problem = problem or carried(runtime.name)
         return f"a {runtime.name.capitalize()} program must run guarded: {problem}" if problem else ""
     return ""
 

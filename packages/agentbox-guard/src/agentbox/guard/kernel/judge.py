@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.protect import Protection
 
 HIDDEN = "it is agentbox's own record of this run, which no rule opens"
-SEALED = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
+SEALED = (
+    "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say; "
+    "change them outside of the run, or install packages into an environment that the run makes (python -m venv)"
+)
 NO_NAME = "it has no name by which it could be decided"
 OWN_PROC = "this entry of /proc would change or show a process past its confinement"
 SET_USER = "a file with a set-user-ID or set-group-ID bit gives its rights to whoever starts it, outside as well"

@@ -17,9 +17,9 @@ from agentbox.guard.procfs import read_long
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from agentbox.guard.decisions._variables import Injected
     from agentbox.guard.hashes import Hashes
     from agentbox.guard.kernel.inherited import Inherited
-    from agentbox.guard.kernel.injected import Injected
 
 CONTENT = "the program's content was another than the one that was recorded"
 UNKNOWN = "nobody can tell which variables it was started with"

@@ -219,7 +219,7 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Li
         **protection(welcome.get("protected")),
         "library": tuple(path + "/" for path in library + own),
         "required": tuple(welcome["env"].items()),
-        "never": (frozenset(welcome["never"]["names"]), tuple(welcome["never"]["prefixes"])),
+        "judged": (frozenset(welcome["judged"]["names"]), tuple(welcome["judged"]["prefixes"])),
         "openssl": openssl(),
         "hello": space["HELLO"],
         "link": link,

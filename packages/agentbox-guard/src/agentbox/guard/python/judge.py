@@ -26,7 +26,10 @@ FOREIGN_OPEN = frozenset(
 )
 """What a rule may open of another process's folder in /proc: numbers and names (proc(5))."""
 
-SEALED_REASON = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say"
+SEALED_REASON = (
+    "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say; "
+    "change them outside of the run, or install packages into an environment that the run makes (python -m venv)"
+)
 
 
 def traced(path: str, *, private=(), len=len) -> str:

@@ -224,7 +224,7 @@ def interpreter(file: str, argv: list[str], cwd: str, path: str, depth: int = _D
 
 
 def _behind_env(words: list[str], cwd: str, path: str, depth: int) -> Interpreter | None:
-    from agentbox.policy.rules.env import never_passed
+    from agentbox.policy import loaded_by
 
     asked = _shebang.read_env(words)
     if not asked.words:
@@ -236,7 +236,7 @@ def _behind_env(words: list[str], cwd: str, path: str, depth: int) -> Interprete
     found = interpreter(file, asked.words, cwd, path, depth - 1) if depth else None
     if found is None:
         return None
-    touched = [name for name in (*asked.set, *asked.unset) if never_passed(name)]
+    touched = [name for name in (*asked.set, *asked.unset) if loaded_by("python", name)]
     if asked.clear:
         found.problem = found.problem or "env -i removes the variables that bring the guard in"
     elif touched:

@@ -5,7 +5,8 @@
 const DEVICES = ['/dev/null', '/dev/zero', '/dev/full', '/dev/tty', '/dev/ptmx'];
 const OWN_PROC_REFUSED = ['/mem', '/pagemap', '/clear_refs'];
 const HIDDEN = "it is agentbox's own record of this run, which no rule opens";
-const SEALED = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say";
+const SEALED = "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say; "
+  + 'change them outside of the run, or install packages into an environment that the run makes (python -m venv)';
 
 /** `own`: trees and files of this interpreter (readable, never writable); `pid` of this process. */
 module.exports = function makeDecide(kit, welcome, own, pid) {

@@ -2,36 +2,22 @@
 // What a child program, a worker thread or a replaced process is started with: the one file, its words, a complete environment.
 // The supervisor decides; this only makes everything plain first, so that what is judged is what runs.
 
-const INJECTING = [
-  'BASH_ENV', 'ENV', 'NODE_PATH', 'PERL5OPT', 'PERL5LIB', 'PERLLIB', 'RUBYOPT', 'RUBYLIB', 'GCONV_PATH', 'LUA_INIT', 'JAVA_TOOL_OPTIONS',
-  '_JAVA_OPTIONS', 'JDK_JAVA_OPTIONS', 'GIT_SSH', 'GIT_SSH_COMMAND', 'GIT_EXEC_PATH', 'GIT_EDITOR', 'GIT_PAGER', 'GIT_SEQUENCE_EDITOR',
-  'GIT_ASKPASS', 'SSH_ASKPASS', 'GIT_EXTERNAL_DIFF', 'GIT_PROXY_COMMAND', 'GIT_TEMPLATE_DIR', 'GIT_CONFIG_GLOBAL', 'GIT_CONFIG_SYSTEM',
-  'GIT_CONFIG_COUNT', 'GIT_CONFIG_PARAMETERS', 'PYTHONHOME', 'PYTHONSTARTUP', 'PYTHONUSERBASE', 'PYTHONPYCACHEPREFIX', 'PYTHONEXECUTABLE',
-  'PYTHONPLATLIBDIR', 'PYTHONINSPECT', 'PYTHONBREAKPOINT', 'NODE_REDIRECT_WARNINGS', 'NODE_V8_COVERAGE', 'NODE_COMPILE_CACHE',
-  'NODE_EXTRA_CA_CERTS', 'NODE_ICU_DATA', 'NODE_REPL_HISTORY', 'NODE_REPL_EXTERNAL_MODULE', 'OPENSSL_CONF', 'OPENSSL_MODULES',
-  'OPENSSL_ENGINES', 'SSL_CERT_FILE', 'SSL_CERT_DIR',
-];
 // Those by which Node itself writes files at the end of a thread (src/inspector_profiler.cc, src/compile_cache.cc).
 const WRITING = ['NODE_V8_COVERAGE', 'NODE_COMPILE_CACHE'];
-// Programs that a child starts by name when it wants something of its user, and those that only say or do nothing.
-const ASKED = ['GIT_PAGER', 'GIT_EDITOR', 'GIT_SEQUENCE_EDITOR', 'GIT_ASKPASS', 'SSH_ASKPASS'];
-const QUIET = ['', ':', 'cat', 'echo', 'false', 'true'];
-const PREFIXES = ['LD_', 'GIT_CONFIG_KEY_', 'GIT_CONFIG_VALUE_'];
 
 /** `initial` is this process's environment as the run gave it. */
 module.exports = function makeStarter(kit, welcome, initial) {
   const { p, raw, paths, report, channel } = kit;
   const { member } = channel;
-  const injecting = p.setOf(INJECTING);
-  const asked = p.setOf(ASKED);
-  const quiet = p.setOf(QUIET);
+  const judged = p.setOf(welcome.judged.names);
+  const prefixes = welcome.judged.prefixes;
   const required = p.keys(welcome.env);
 
-  function isInjecting(name, value) {
-    if (p.hasOwn(initial, name) && initial[name] === value) return false; // passed on as the run itself got it
-    if (p.setHas(asked, name) && p.setHas(quiet, value)) return false;
-    if (p.setHas(injecting, name)) return true;
-    for (let i = 0; i < PREFIXES.length; i += 1) if (p.startsWith(name, PREFIXES[i])) return true;
+  /** Whether the supervisor judges what a program is started with by this variable (docs/spec/channel.md, `judged`). */
+  function isJudged(name) {
+    if (p.hasOwn(welcome.env, name) && name !== 'NODE_OPTIONS') return false; // it has the guard's own value
+    if (p.setHas(judged, name)) return true;
+    for (let i = 0; i < prefixes.length; i += 1) if (p.startsWith(name, prefixes[i])) return true;
     return false;
   }
 
@@ -44,7 +30,7 @@ module.exports = function makeStarter(kit, welcome, initial) {
     return made;
   }
 
-  /** A child's environment from pairs `NAME=value`: {pairs} complete, or {problem} that keeps it from being started. */
+  /** A child's environment from pairs `NAME=value`: {pairs} complete, and those of them that are `judged`. */
   function environment(given) {
     const names = [];
     const values = new p.Map();
@@ -62,14 +48,13 @@ module.exports = function makeStarter(kit, welcome, initial) {
       p.mapSet(values, name, combined(name, welcome.env[name], p.mapGet(values, name)));
     }
     const pairs = [];
+    const told = [];
     for (let i = 0; i < names.length; i += 1) {
-      const value = p.mapGet(values, names[i]);
-      if (!p.hasOwn(welcome.env, names[i]) && isInjecting(names[i], value)) {
-        return { __proto__: null, problem: `the variable ${names[i]} would make it load or write other files` };
-      }
-      p.push(pairs, `${names[i]}=${value}`);
+      const pair = `${names[i]}=${p.mapGet(values, names[i])}`;
+      p.push(pairs, pair);
+      if (isJudged(names[i])) p.push(told, pair);
     }
-    return { __proto__: null, problem: '', pairs, path: p.mapGet(values, 'PATH') };
+    return { __proto__: null, pairs, judged: told, path: p.mapGet(values, 'PATH') };
   }
 
   function isProgram(path) {
@@ -91,18 +76,20 @@ module.exports = function makeStarter(kit, welcome, initial) {
     }
   }
 
-  /** The file that execvp(3) would run, absolute; '' when there is none, and `there` when there is one that cannot be run. */
+  /** The file that execvp(3) would run, absolute, or one of this name that it could not run; '' when there is none. */
   function locate(file, cwd, search) {
     if (p.includes(file, '/')) {
       const full = file[0] === '/' ? file : `${cwd}/${file}`;
       return isThere(full) ? full : '';
     }
     const folders = kit.form.split(search ?? '/usr/local/bin:/bin:/usr/bin', ':');
+    let there = '';
     for (let i = 0; i < folders.length; i += 1) {
       const folder = folders[i] === '' ? cwd : folders[i][0] === '/' ? folders[i] : `${cwd}/${folders[i]}`;
       if (isProgram(`${folder}/${file}`)) return `${folder}/${file}`;
+      if (there === '' && isThere(`${folder}/${file}`)) there = `${folder}/${file}`;
     }
-    return '';
+    return there;
   }
 
   function words(list) {
@@ -126,13 +113,10 @@ module.exports = function makeStarter(kit, welcome, initial) {
     const folder = cwd[0] === '/' ? cwd : `${kit.cwd()}/${cwd}`;
     const env = environment(p.isArray(given) ? words(given) : own());
     const facts = { __proto__: null, syscall: `spawn ${name}`, path: name };
-    if (env.problem !== '') {
-      const text = `${member('file', name)},${listed('argv', args)}`;
-      return { __proto__: null, error: report.deny('proc.exec', text, 'exec', name, env.problem, '', facts) };
-    }
     const full = locate(name, folder, env.path);
     if (full === '') return { __proto__: null, missing: true };
-    const text = `${member('file', full, false)},${listed('argv', args)},${member('cwd', folder, false)},"env_ok":true`;
+    const text = `${member('file', full, false)},${listed('argv', args)},${member('cwd', folder, false)},"env_ok":true,`
+      + `${member('path', env.path ?? '', false)},${listed('variables', env.judged)}`;
     const { error } = report.inquire('proc.exec', text, facts);
     if (error !== undefined) return { __proto__: null, error };
     return { __proto__: null, error: undefined, missing: false, file: full, args, cwd: directory === undefined || directory === null ? undefined : cwd, pairs: env.pairs };
@@ -146,10 +130,10 @@ module.exports = function makeStarter(kit, welcome, initial) {
     return pairs;
   }
 
-  /** A variable of this process, not of the run's making, by which a thread would write files unseen; '' if there is none. */
-  function writing() {
+  /** A variable in `source`, not of the run's making, by which a thread would write files unseen; '' if there is none. */
+  function writing(source = kit.env) {
     for (let i = 0; i < WRITING.length && !kit.contained; i += 1) {
-      const value = kit.env[WRITING[i]];
+      const value = source[WRITING[i]];
       if (value !== undefined && value !== '' && initial[WRITING[i]] !== value) return `the variable ${WRITING[i]} would make it write files that no guard sees`;
     }
     return '';

@@ -1,6 +1,6 @@
 """The name form: one name against one glob of `*`, `?` and sets (docs/spec/policy.md, section 8).
 
-Never lets a glob reach the names that are never passed on: that is decided before any rule is looked at.
+It never knows a name of its own: which of them a glob leaves out is decided by the rule kind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The rule kind `env:`: variables of the caller that the agent is started with (docs/spec/policy.md, section 9).
 
-Never passes on a variable that makes a loader, an interpreter or a common tool run code, whatever a rule says.
+A variable that makes a loader, an interpreter or a common tool run code is passed on by its own name only, never by a
+glob that reaches it by chance; one of agentbox's own never.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from agentbox.policy.model import Policy, Rule
     from agentbox.policy.rules._base import Form, Scope
 
-NEVER_PREFIXES = {
-    "AGENTBOX_": "agentbox sets it itself",
+OWN_PREFIX = "AGENTBOX_"
+OWN = "agentbox sets it itself"
+
+CODE_PREFIXES = {
+    OWN_PREFIX: OWN,
     "BASH_FUNC_": "bash runs it",
     "COR_PROFILER": "the .NET runtime loads code from it",
     "CORECLR_PROFILER": "the .NET runtime loads code from it",
@@ -29,7 +33,7 @@ NEVER_PREFIXES = {
     "PYTHON": "the Python interpreter obeys it",
 }
 
-NEVER_NAMES = {
+CODE_NAMES = {
     "the dynamic loader obeys it": ("GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES", "MALLOC_TRACE"),
     "a shell runs it or is changed by it": (
         *("BASHOPTS", "BASH_ENV", "ENV", "FPATH", "IFS", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS", "ZDOTDIR"),
@@ -78,11 +82,14 @@ OBEYING = {
     "the Erlang runtime obeys it": ("erl",),
     "build tools run programs from it": ("cargo", "gmake", "go", "make"),
 }
-"""Why a variable is never passed on, and the programs that it is for, by the beginning of their names."""
+"""Why a variable carries code, and the programs that it is for, by the beginning of their names."""
+
+LOADED = frozenset((OWN, "OpenSSL loads code from it", "the dynamic loader obeys it"))
+"""What any program may obey, whatever it is, before its own first line."""
 
 
 def obeyed_by(file: str) -> frozenset[str]:
-    """Which variables the program `file` obeys, by what `never_passed` says of them; empty for one that is not known.
+    """Which variables the program `file` obeys, by what `carries_code` says of them; empty for one that is not known.
 
     Version suffixes are understood (`python3.12`).
     """
@@ -94,30 +101,54 @@ def obeyed_by(file: str) -> frozenset[str]:
     )
 
 
-def never_passed(name: str) -> str | None:
-    """Why the variable `name` is never passed on to an agent, or None if a rule may allow it.
+def carries_code(name: str) -> str | None:
+    """Why the variable `name` makes programs run code, so that only a rule that names it passes it on; None for any
+    other.
 
     Sources: ld.so(8), bash(1), the manual pages of the interpreters named, git(1).
     """
-    why = _never_prefix(name)
+    why = _code_prefix(name)
     if why:
         return why
-    for why, names in NEVER_NAMES.items():
+    for why, names in CODE_NAMES.items():
         if name in names:
             return why
     return None
 
 
-def never_passed_names() -> dict[str, list[str]]:
-    """`names` and `prefixes` of all that `never_passed` knows, for guards that watch what children are started with."""
+def loaded_by(file: str, name: str) -> bool:
+    """Whether the variable `name` carries code into the program `file` itself, not into what it may start."""
+    why = carries_code(name)
+    return why is not None and (why in LOADED or why in obeyed_by(file))
+
+
+def code_variables() -> dict[str, list[str]]:
+    """`names` and `prefixes` of all that `carries_code` knows."""
     return {
-        "names": sorted(name for names in NEVER_NAMES.values() for name in names),
-        "prefixes": sorted(NEVER_PREFIXES),
+        "names": sorted(name for names in CODE_NAMES.values() for name in names),
+        "prefixes": sorted(CODE_PREFIXES),
     }
 
 
-def _never_prefix(name: str) -> str | None:
-    return next((why for prefix, why in NEVER_PREFIXES.items() if name.startswith(prefix)), None)
+def is_named(glob: str, name: str) -> bool:
+    """Whether a rule means `name` and does not only reach it: it is written out, or as far as the prefix of its kind
+    (`GIT_CONFIG_*`).
+    """
+    if not name_matches(glob, name):
+        return False
+    start = literal_start(glob)
+    return start == glob or _code_prefix(start) is not None
+
+
+def literal_start(glob: str) -> str:
+    """What stands before the first wildcard."""
+    for wildcard in "*?[":
+        glob = glob.partition(wildcard)[0]
+    return glob
+
+
+def _code_prefix(name: str) -> str | None:
+    return next((why for prefix, why in CODE_PREFIXES.items() if name.startswith(prefix)), None)
 
 
 class Env(Kind):
@@ -125,9 +156,7 @@ class Env(Kind):
 
     key = "env"
     covers = ("env",)
-    summary = (
-        "variables of yours that the agent gets; those that would inject code (LD_*, PYTHON*, ...) are never passed on"
-    )
+    summary = "variables of yours that the agent gets; what runs code (LD_*, GIT_PAGER, ...) by its own name only"
     starter = (
         "# env: EDITOR",
         "# env: AWS_*",
@@ -149,16 +178,9 @@ class Env(Kind):
         if " " in name or "\t" in name or not name.isprintable():
             raise PolicyError(f"got {name!r}, expected one name", code="bad-name", hint="put a comma between two names")
         check_sets(name, name)
-        start = name
-        for wildcard in "*?[":
-            start = start.partition(wildcard)[0]
-        # A glob that can match nothing else is as wrong as the name; `env: *` and the like only leave those names out.
-        why = never_passed(name) if start == name else _never_prefix(start)
-        if why:
+        if literal_start(name).startswith(OWN_PREFIX):
             raise PolicyError(
-                f"got {name}, which is never passed on: {why}",
-                code="never-passed",
-                hint="remove the rule; set it for the one program that needs it, outside of the sandbox",
+                f"got {name}, which is never passed on: {OWN}", code="never-passed", hint="remove the rule"
             )
         return {"name": name}
 
@@ -169,18 +191,22 @@ class Env(Kind):
             raise Unusable(f"the name is not text but {type(name).__name__}")
         if not name or "=" in name or "\0" in name:
             raise Unusable("no variable has such a name")
-        why = never_passed(name)
-        if why:
-            raise Unusable(f"it is never passed on, whatever the rules say: {why}")
+        if name.startswith(OWN_PREFIX):
+            raise Unusable(f"it is never passed on, whatever the rules say: {OWN}")
         return name
 
     def show(self, target: str) -> str:
         return target
 
     def find(self, policy: Policy, target: str) -> Rule | None:
-        return next((rule for rule in policy.rules_of(self.covers) if name_matches(rule.form["name"], target)), None)
+        covers = name_matches if carries_code(target) is None else is_named
+        return next((rule for rule in policy.rules_of(self.covers) if covers(rule.form["name"], target)), None)
 
     def explain(self, policy: Policy, target: str) -> tuple[str, Rule | None]:
+        why = carries_code(target)
+        for rule in policy.rules_of(self.covers):
+            if why is not None and name_matches(rule.form["name"], target):
+                return f"{rule.where} does not name it, and a wildcard leaves out what runs code: {why}", rule
         return "no env rule names it", None
 
     def fix(self, policy: Policy, target: str) -> str:

@@ -16,7 +16,6 @@ from agentbox.policy.forms.path import path_fix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agentbox.guard.kernel.injected import Injected
     from agentbox.guard.kernel.traps._base import Box
 
 LOADER = "the loader starts any file as a program, past the rules: a rule must name this very file"
@@ -90,30 +89,6 @@ def _unreached(box: Box, file: str, shown: str) -> Denial:
 def target(file: str, argv: list[str]) -> str:
     """What a denial shows of a start."""
     return " ".join([file, *argv[1:]])[:400]
-
-
-def with_variables(
-    box: Box, denial: Denial, file: str, argv: list[str], injected: Injected, given: list[bytes]
-) -> Denial:
-    """The same refusal; where the variables that are `given` would not go with the rule that it suggests, it suggests
-    the one without arguments, or tells of them if they go with none.
-    """
-    never = injected.reason_under(given, free=True)
-    if never:
-        return Denial("exec", denial.target, f"{denial.reason}; besides, {never}", rule=denial.rule)
-    free = box.desk.policy.decide("exec", file, argv[:1]).fix
-    if free and free != denial.fix and injected.reason_under(given, free=False):
-        return Denial("exec", denial.target, denial.reason, rule=denial.rule, fix=free)
-    return denial
-
-
-def injection(box: Box, file: str, argv: list[str], injected: Injected, given: list[bytes]) -> Denial | None:
-    """The refusal of the variables that are `given`, or None; with the rule without arguments where that allows it."""
-    reason = injected.reason(given)
-    if not reason:
-        return None
-    fix = None if injected.reason_under(given, free=True) else box.desk.policy.decide("exec", file, argv[:1]).fix
-    return Denial("exec", target(file, argv), reason, fix=fix)
 
 
 def is_writable(box: Box, file: str) -> bool:

@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 
+from agentbox.guard.decisions._variables import ARGUMENTS, Injected
 from agentbox.guard.kernel.inherited import Inherited
-from agentbox.guard.kernel.injected import ARGUMENTS, Injected
 from agentbox.guard.kernel.process import AT_FDCWD, stat_fields
 from agentbox.guard.kernel.proof import Content, Proof
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
@@ -26,7 +26,7 @@ from agentbox.guard.kernel.traps._names import (
     working_folder,
     written_name,
 )
-from agentbox.guard.kernel.traps._starts import injection, is_writable, problem, target, unreached, with_variables
+from agentbox.guard.kernel.traps._starts import is_writable, problem, target, unreached
 from agentbox.guard.meant import folder_problem, meant_file
 from agentbox.guard.session import Denial
 
@@ -200,7 +200,7 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
     if interpreters and not injected.any and not is_lasting(box, call, found, request):
         return Denial("exec", target(found.text, words), CHANGEABLE.format(found.text)), None
     variables = [] if injected.any else box.memory.words(call.pid, request.environ)
-    return injection(box, named, words, injected, variables), injected
+    return injected.refusal(variables), injected
 
 
 def _explained(box: Box, call: Call, denial: Denial, found: Found, request: Request) -> Denial:
@@ -214,7 +214,7 @@ def _explained(box: Box, call: Call, denial: Denial, found: Found, request: Requ
     words = request.words
     injected = Injected(box.desk.policy, found.text, words, box.desk.environ, interpreters)
     variables = box.memory.words(call.pid, request.environ)
-    return with_variables(box, denial, found.text, words, injected, variables)
+    return injected.beside(denial, variables)
 
 
 def _named(box: Box, call: Call, found: Found, request: Request) -> str:

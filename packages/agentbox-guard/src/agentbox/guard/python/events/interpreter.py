@@ -10,9 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.judge import judge_file
+    from agentbox.guard.python.judge import FOREIGN_REASON, HIDDEN_REASON, SEALED_REASON, judge_file
     from agentbox.guard.python.report import Refusal, refuse, witness
     from agentbox.guard.python.resolve import exact_text, resolve
+    from agentbox.policy.forms.path import path_fix
 
 EVENTS = (
     *("import", "object.__getattr__", "object.__setattr__", "object.__delattr__", "cpython.PyInterpreterState_New"),
@@ -57,6 +58,10 @@ REFUSED = {
 NEVER_TWICE = frozenset(("posix", "_posixsubprocess", "_signal", "sys"))
 """Refused under kernel layers too: a second copy of these would lack what the guard tells of them."""
 
+UNHELD = (
+    "native code is loaded only from where the agent cannot write; "
+    "with the kernel layers (without --layers guard) it is loaded from anywhere"
+)
 IMPORT_ERROR = -1
 """In place of an errno: the hook raises ImportError, which `try: import readline` handles, as cmd, pdb and code do."""
 
@@ -67,9 +72,14 @@ def on_import(
     *,
     refused_modules=REFUSED,
     standard=(),
+    contained=False,
+    cwd="/",
     exact_text=exact_text,
     resolve=resolve,
     judge_file=judge_file,
+    path_fix=path_fix,
+    builtin=(HIDDEN_REASON, SEALED_REASON, FOREIGN_REASON),
+    unheld=UNHELD,
     refuse=refuse,
     witness=witness,
     type=type,
@@ -90,11 +100,11 @@ def on_import(
             stem = asked
         if stem not in refused_modules:
             judged = judge_file("read", path)
-            if type(judged) is str or type(judge_file("write", path)) is int:
-                reason = (
-                    "native code is loaded only from where the agent cannot write" if type(judged) is int else judged
-                )
-                return refuse("code.load", {"path": path}, "code", path, reason, None)
+            if type(judged) is str:
+                fix = None if judged in builtin else path_fix("read", path, cwd)
+                return refuse("code.load", {"path": path}, "code", path, judged, fix)
+            if not contained and type(judge_file("write", path)) is int:
+                return refuse("code.load", {"path": path}, "code", path, unheld, None)
             if judged == 0 and path.startswith(standard):  # they raise audit events for what they do
                 return None
             return witness("code.load", {"path": path}, path)

@@ -20,19 +20,12 @@ EVENTS = (
     *("os.exec", "os.posix_spawn", "os.system", "os.kill", "os.killpg", "os.putenv", "os.unsetenv"),
     *("resource.prlimit", "fcntl.ioctl", "fcntl.fcntl"),
 )
-HARMLESS = frozenset(
-    ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
-    + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE")
-    + ("PYTHONHASHSEED", "PYTHONNOUSERSITE", "GIT_CONFIG_NOSYSTEM", "AGENTBOX_PYTHONPATH")
-    + ("LD_BIND_NOW", "LD_DEBUG", "LD_LIBRARY_VERSION", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_WARN")
+LOADS = (
+    frozenset(("GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES", "MALLOC_TRACE"))
+    | frozenset(("OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES")),
+    ("LD_", "DYLD_"),
 )
-"""What a child may be told though its name begins like one that injects code."""
-
-ASKED = frozenset(("GIT_PAGER", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_ASKPASS", "SSH_ASKPASS"))
-QUIET = frozenset(("", ":", "cat", "echo", "false", "true"))
-"""Programs that a child starts by name when it wants something of its user, and those that only say or do nothing, by
-which IPython and others keep it from asking.
-"""
+"""Variables by which the C library and OpenSSL load code into the process itself (docs/spec/policy.md, section 9)."""
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """asm-generic/ioctls.h: both put characters into a terminal's input, where the user's shell reads them."""
@@ -41,44 +34,38 @@ FIOSETOWN, SIOCSPGRP, F_SETOWN, F_SETOWN_EX = 0x8901, 0x8902, 8, 15
 """asm-generic/sockios.h, linux/fcntl.h: who gets a descriptor's signal, of any number (F_SETSIG), when it is ready."""
 
 
-def injects(
-    name: str, value: str | None, *, never=(frozenset(), ()), harmless=HARMLESS, asked=ASKED, quiet=QUIET
-) -> bool:
-    """Whether a variable would make a child run code of the agent's choice.
-
-    `never` is the policy's own list (docs/spec/policy.md, section 9), as the welcome has it.
-    """
-    if name in harmless or (name in asked and value in quiet):
-        return False
-    return name in never[0] or name.startswith(never[1])
+def is_judged(name: str, *, judged=(frozenset(), ())) -> bool:
+    """Whether the supervisor decides on this variable of a program that is started (docs/spec/channel.md)."""
+    return name in judged[0] or name.startswith(judged[1])
 
 
 def child_environment(
-    env: Any, *, required=(), injects=injects, exact_text=exact_text, dict=dict, type=type, str=str, bytes=bytes
-) -> str | None:
-    """Why a child must not be started with `env`, or None.
+    env: Any, *, required=(), is_judged=is_judged, exact_text=exact_text, dict=dict, type=type, str=str, bytes=bytes
+) -> tuple[str | None, list[str]]:
+    """Why a child must not be started with `env`, or None; and those of its variables that are judged.
 
-    None as `env` means the process's own, whose changes are watched.
+    None as `env` means the process's own, as os.system of the C library has it: kernel layers see those.
     """
     if env is None:
-        return None
+        return None, []
     if type(env) is not dict:
-        return "its environment is no plain dict"
+        return "its environment is no plain dict", []
     found = {}
     for name, value in env.items():
         if type(name) is not str and type(name) is not bytes:  # its own __eq__ would run at the next look into `env`
-            return "its environment holds something that is no plain text"
+            return "its environment holds something that is no plain text", []
         text, content = exact_text(name), exact_text(value)
         if text is None or content is None:
-            return "its environment holds something that is no plain text"
+            return "its environment holds something that is no plain text", []
         found[text] = content
     for name, value in required:
         if found.pop(name, None) != value:
-            return f"its environment lacks {name}, so its guard could not arm"
+            return f"its environment lacks {name}, so its guard could not arm", []
+    judged = []
     for name, content in found.items():
-        if injects(name, content):
-            return f"the variable {name} would make it run other code"
-    return None
+        if is_judged(name):
+            judged.append(f"{name}={content}")
+    return None, judged
 
 
 def on_exec(
@@ -140,17 +127,30 @@ def on_exec(
             "a program is started by its own path, not through a descriptor",
             None,
         )
-    reason = child_environment(env)
+    reason, variables = child_environment(env)
     if reason is not None:
         return refuse("proc.exec", {"file": full, "argv": words}, "exec", full, reason, None)
     path = exact_text(env.get("PATH", env.get(b"PATH", ""))) if env is not None else ""
-    return inquire("proc.exec", {"file": full, "argv": words, "cwd": here, "env_ok": True, "path": path}, full)
+    return inquire(
+        "proc.exec",
+        {"file": full, "argv": words, "cwd": here, "env_ok": True, "path": path, "variables": variables},
+        full,
+    )
 
 
 def on_variable(
-    name: Any, value: Any, *, required=(), injects=injects, exact_text=exact_text, refuse=refuse
+    name: Any,
+    value: Any,
+    *,
+    required=(),
+    contained=False,
+    loads=LOADS,
+    exact_text=exact_text,
+    refuse=refuse,
 ) -> Refusal | None:
-    """putenv and unsetenv: what every child must carry stays, and nothing is set that would inject code into one."""
+    """putenv and unsetenv themselves, which the facades call for what may be changed only: what every child must carry
+    stays, and C libraries of this process are told of no code to load.
+    """
     text = exact_text(name)
     if text is None:
         return refuse("proc.exec", {"file": "?"}, "env", "?", "the name is no plain text", None)
@@ -159,8 +159,8 @@ def on_variable(
             if value is not None and exact_text(value) == content:
                 return None
             return refuse("proc.exec", {"name": text}, "env", text, "child processes need it for their own guard", None)
-    if value is not None and injects(text, exact_text(value)):
-        return refuse("proc.exec", {"name": text}, "env", text, "it would make a child process run other code", None)
+    if value is not None and not contained and (text in loads[0] or text.startswith(loads[1])):
+        return refuse("proc.exec", {"name": text}, "env", text, "a library would load code by it, unguarded", None)
     return None
 
 

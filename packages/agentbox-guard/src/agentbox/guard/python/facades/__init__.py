@@ -18,6 +18,7 @@ FACADES = (
     ("posix", "setns", "os_setns"),
     ("posix", "putenv", "os_putenv"),
     ("posix", "unsetenv", "os_unsetenv"),
+    ("posix", "system", "os_system"),
     ("posix", "execv", "os_execv"),
     ("posix", "execve", "os_execve"),
     ("posix", "posix_spawn", "os_posix_spawn"),

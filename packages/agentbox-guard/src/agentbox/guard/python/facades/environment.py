@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.python.events.process import LOADS
     from agentbox.guard.python.facades._plain import plain_path
 
 EXTRA_PATH = "AGENTBOX_PYTHONPATH"
@@ -65,15 +66,21 @@ def os_putenv(
     plain_path=plain_path,
     extra_path=extra_path,
     EXTRA_PATH=EXTRA_PATH,
+    contained=False,
+    loads=LOADS,
 ) -> None:
-    """Change or add an environment variable. What children need for their own guard keeps its value in them."""
+    """Change or add an environment variable. What children need for their own guard keeps its value in them, and what
+    libraries load code by is kept from those of this process: programs that it starts get it from os.environ.
+    """
     text = plain_path(name)
     for fixed, content in required:
         if fixed == text:
             if fixed == "PYTHONPATH":
                 real(EXTRA_PATH, extra_path(plain_path(value), content))
             return
-    real(text, plain_path(value))
+    content = plain_path(value)
+    if contained or not (text in loads[0] or text.startswith(loads[1])):
+        real(text, content)
 
 
 def os_unsetenv(

@@ -78,16 +78,16 @@ module.exports = function makeBase(kit) {
     return undefined;
   }
 
-  /** Explain the next `error` event of an emitter, which Node is about to make from a bare error number. */
+  /** Explain the next `error` event of an emitter that tells of EACCES, which Node is about to make from a bare error number. */
   function explainNext(emitter, refusal) {
     if (emitter === null || typeof emitter !== 'object' || typeof emitter.emit !== 'function') return;
     const own = p.descriptor(emitter, 'emit');
     const { emit } = emitter;
     put(emitter, 'emit', function explained(...args) {
-      if (args[0] === 'error') {
+      if (args[0] === 'error' && args[1]?.code === 'EACCES') {
         if (own === undefined) delete emitter.emit;
         else p.reflectDefine(emitter, 'emit', own);
-        if (args[1] !== null && typeof args[1] === 'object') kit.report.explain(args[1], refusal);
+        kit.report.explain(args[1], refusal);
       }
       return p.apply(emit, this, args);
     });

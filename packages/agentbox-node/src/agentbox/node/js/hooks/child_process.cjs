@@ -2,8 +2,11 @@
 // Programs: every form of child_process, fork and cluster, in the two bindings that they end in. The supervisor decides.
 // Finds the one file that would run and passes on exactly that; every child gets the variables that bring the guards in.
 
-const UV_EACCES = -13;
-const UV_ENOENT = -2;
+// What execve(2) fails for with ENOENT and EACCES whoever asks: nobody makes a name in /proc, and a device is no program for root either.
+const MISSING = '/proc/agentbox-no-such-program';
+const REFUSED = '/dev/null';
+const ENOENT = -2;
+const ESRCH = -3;
 
 module.exports = function install(kit, binding, name) {
   const { p, report, starter } = kit;
@@ -39,25 +42,36 @@ module.exports = function install(kit, binding, name) {
     else options.cwd = verdict.cwd;
   }
 
-  /** An error number as Node expects it. A pid of 0 keeps it from reading pipes that were never opened. */
-  function failed(handle, refusal) {
-    const owner = ownerOf(handle);
-    handle.pid = 0;
-    kit.nextTick(() => {
-      if (owner !== undefined && owner.pid === 0) owner.pid = undefined;
-    });
-    if (refusal === undefined) return UV_ENOENT;
-    explainNext(owner, refusal);
-    return UV_EACCES;
+  /**
+   * Have the system refuse a start that must not be: what a failed start leaves (pid, pipes that end, events, in Node's own order)
+   * is then as it is without a guard. Returns what explains the failure; undefined when there is nothing to explain.
+   */
+  function fail(options, { missing, error }) {
+    const isMissing = missing || error.errno === ENOENT;
+    options.file = isMissing ? MISSING : REFUSED;
+    options.args = [options.file];
+    options.envPairs = [];
+    delete options.cwd;
+    if (isMissing) return undefined;
+    delete options.uid;
+    delete options.gid;
+    return p.startsWith(error.message, 'agentbox: ') ? error : undefined;
+  }
+
+  /** Options made those of the start that was judged, or of one that fails; returns what explains that. */
+  function settle(options) {
+    const verdict = starter.judge(options.file, options.args, options.cwd, options.envPairs);
+    if (verdict.missing || verdict.error !== undefined) return fail(options, verdict);
+    apply(options, verdict);
+    return undefined;
   }
 
   function spawnAsync(prototype) {
     wrap(prototype, 'spawn', (original) => function spawn(...args) {
       const isObject = args.length === 1;
       const options = copied(isObject ? args[0] : { __proto__: null, file: args[0], args: args[1], cwd: args[2], envPairs: args[3], stdio: args[4] });
-      const verdict = starter.judge(options.file, options.args, options.cwd, options.envPairs);
-      if (verdict.missing || verdict.error !== undefined) return failed(this, verdict.error);
-      apply(options, verdict);
+      const refusal = settle(options);
+      if (refusal !== undefined) explainNext(ownerOf(this), refusal);
       if (isObject) return p.apply(original, this, [options]);
       args[0] = options.file;
       args[1] = options.args;
@@ -69,7 +83,8 @@ module.exports = function install(kit, binding, name) {
     wrap(prototype, 'kill', (original) => function kill(signal) {
       const number = signal | 0;
       const { pid } = this;
-      const { error } = number === 0 || typeof pid !== 'number' ? { error: undefined }
+      if (typeof pid !== 'number') return ESRCH; // nothing was started, and libuv would signal 0, the whole process group
+      const { error } = number === 0 ? { error: undefined }
         : report.inquire('proc.signal', `"target":${pid | 0},"signal":${number}`, { __proto__: null, syscall: 'kill' });
       return error === undefined ? p.apply(original, this, [number]) : -1;
     }, true);
@@ -77,15 +92,15 @@ module.exports = function install(kit, binding, name) {
   }
 
   /** A result of spawn_sync whose `error`, set by Node from a number, becomes the refusal. */
-  function refusedSync(number, refusal) {
-    const result = { pid: 0, status: null, signal: null, output: null };
-    let shown = number;
+  function explained(result, refusal) {
+    if (refusal === undefined || result === null || typeof result !== 'object') return result;
+    let shown = result.error;
     p.defineProperty(result, 'error', {
       __proto__: null,
       enumerable: true,
       configurable: true,
       get: () => shown,
-      set: (error) => { shown = refusal === undefined ? error : report.explain(error, refusal); },
+      set: (error) => { shown = report.explain(error, refusal); },
     });
     return result;
   }
@@ -96,10 +111,7 @@ module.exports = function install(kit, binding, name) {
   }
   wrap(binding, 'spawn', (original) => function spawn(given) {
     const options = copied(given);
-    const verdict = starter.judge(options.file, options.args, options.cwd, options.envPairs);
-    if (verdict.missing) return refusedSync(UV_ENOENT, undefined);
-    if (verdict.error !== undefined) return refusedSync(UV_EACCES, verdict.error);
-    apply(options, verdict);
-    return p.apply(original, binding, [options]);
+    const refusal = settle(options);
+    return explained(p.apply(original, binding, [options]), refusal);
   });
 };

@@ -3,6 +3,8 @@
 // Signals are the supervisor's to decide; raw bindings and the debugger go around every guard and are refused.
 
 const HARMLESS_BINDINGS = ['constants', 'natives', 'util', 'config', 'buffer', 'uv', 'async_wrap'];
+const UNHELD = 'native code is loaded only from where the agent cannot write; '
+  + 'with the kernel layers (without --layers guard) it is loaded from anywhere';
 const SIGUSR1_REASON = 'it starts the debugger, which reaches around the guard';
 
 module.exports = function install(kit, process) {
@@ -44,9 +46,11 @@ module.exports = function install(kit, process) {
     const verdict = path === null ? 'its links lead in a circle' : decide.judge('read', path);
     const facts = { __proto__: null, syscall: 'dlopen', path: given };
     let error;
-    if (typeof verdict === 'string' || typeof decide.judge('write', path) === 'number') {
-      const reason = typeof verdict === 'string' ? verdict : 'native code is loaded only from where the agent cannot write';
-      error = report.deny('code.load', member('path', path ?? '?'), 'code', path ?? '?', reason, '', facts);
+    if (typeof verdict === 'string') {
+      const fix = path === null ? '' : decide.fix('read', path, verdict);
+      error = report.deny('code.load', member('path', path ?? '?'), 'code', path ?? '?', verdict, fix, facts);
+    } else if (!kit.contained && typeof decide.judge('write', path) === 'number') {
+      error = report.deny('code.load', member('path', path), 'code', path, UNHELD, '', facts);
     } else if (verdict === decide.RECORDED) {
       error = report.witness('code.load', member('path', path), facts);
     }

@@ -28,12 +28,13 @@ module.exports = function install(kit, exported) {
       for (let i = 0; i < names.length; i += 1) p.push(pairs, `${names[i]}=${p.String(given[names[i]])}`);
     }
     const found = starter.environment(pairs);
-    if (found.problem !== '') starter.refuseThread(found.problem);
     const made = { __proto__: null };
-    for (let i = 0; i < (found.pairs ?? []).length; i += 1) {
+    for (let i = 0; i < found.pairs.length; i += 1) {
       const at = p.indexOf(found.pairs[i], '=', 1);
       made[p.slice(found.pairs[i], 0, at)] = p.slice(found.pairs[i], at + 1);
     }
+    const problem = starter.writing(made);
+    if (problem !== '') starter.refuseThread(problem);
     return made;
   }
 
