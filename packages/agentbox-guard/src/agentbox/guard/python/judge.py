@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.kernel.protected import reason_for
+    from agentbox.guard.python.digest import own_terminal
     from agentbox.guard.python.report import Refusal, refuse, witness
     from agentbox.guard.python.resolve import exact_text, of_descriptor, resolve
     from agentbox.policy.forms.path import path_decide, path_fix, path_reason
 
-DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"))
+DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"))
 OWN_PROC_REFUSED = ("/mem", "/pagemap", "/clear_refs")
 HIDDEN_REASON = "it is agentbox's own record of this run, which no rule opens"
 FOREIGN_REASON = "the memory, environment and files of another process are open to no rule"
@@ -57,6 +58,7 @@ def judge_file(
     getpid=getpid,
     path_decide=path_decide,
     path_reason=path_reason,
+    own_terminal=own_terminal,
     protecting=False,
     reason_for=reason_for,
 ) -> int | str:
@@ -69,7 +71,9 @@ def judge_file(
         return 1
     if path in hidden[0] or path.startswith(hidden[1]):
         return hidden_reason
-    if opening and (path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]):
+    if opening and (path in devices or path in streams[access == "write"]):
+        return 0
+    if opening and path.startswith("/dev/pts/") and own_terminal(path):
         return 0
     if access == "write":
         if path in sealed[0] or path.startswith(sealed[1]):
