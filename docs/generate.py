@@ -46,6 +46,7 @@ def protected_names() -> str:
         ("files, at any depth", protected.FILES | {f"*{ending}" for ending in protected.ENDINGS}),
         ("folders in a folder, at any depth", protected.INNER_FOLDERS),
         ("files in a folder, at any depth", protected.INNER_FILES),
+        ("Python modules (`.py`, `.pyc`, `.so`), at any depth", protected.OWN_MODULES),
         ("folders in a home folder", protected.HOME_FOLDERS),
         ("files in a home folder", protected.HOME_FILES),
     )
