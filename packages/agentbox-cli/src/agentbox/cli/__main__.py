@@ -6,9 +6,20 @@ Never imports anything from the working directory, which Python puts first witho
 import os
 import sys
 
-if __name__ == "__main__":
-    if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] and not __file__.startswith(sys.path[0] + os.sep):
-        del sys.path[0]
-    from agentbox.cli.main import main
 
+def _drop_working_directory() -> None:
+    try:
+        here = os.getcwd()
+    except OSError:
+        return  # it is gone, and Python has put none there
+    if sys.path[:1] == [here] and not __file__.startswith(here + os.sep):  # else it is where agentbox itself is
+        del sys.path[0]
+
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    _drop_working_directory()
+
+from agentbox.cli.main import main  # noqa: E402 (only after that)
+
+if __name__ == "__main__":
     sys.exit(main())

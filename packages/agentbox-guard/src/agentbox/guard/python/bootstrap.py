@@ -25,6 +25,9 @@ SEALED_MODULES = ("report", "judge", "libraries", "events/", "hook", "facades/")
 A folder stands for the MODULES of its table. No name may stand for two things: a default is bound to what it is then.
 """
 
+FROM_VAULT = ("hasher", "digest", "descriptor_pid", "load_module", "own_terminal")
+"""What sealed code calls of `digest`, whose namespace it does not share."""
+
 VERSION = 1
 
 
@@ -46,7 +49,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         run(here + "/resolve.py", space)
         vault: dict[str, Any] = {"__builtins__": __builtins__, "__name__": "agentbox"}
         run(here + "/digest.py", vault)
-        space |= {name: vault[name] for name in ("hasher", "digest", "descriptor_pid", "load_module", "own_terminal")}
+        space |= {name: vault[name] for name in FROM_VAULT}
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
         run(posix_dir(here) + "/kernel/protected.py", space)
         events = run_sealed(here, space)
