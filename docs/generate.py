@@ -1,4 +1,4 @@
-"""Fills what the documents repeat from the code: the blocks `<!-- generated: NAME -->` to `<!-- /generated -->`.
+"""Fills what pages and scripts repeat from the code: the blocks `<!-- generated: NAME -->` to `<!-- /generated -->`.
 
 usage: generate.py [--check]; with --check nothing is written, and a stale block is an error.
 Never touches text outside of such blocks.
@@ -6,6 +6,7 @@ Never touches text outside of such blocks.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from agentbox.guard.kernel.holds import HOLDS, NEEDS, UNHELD
 from agentbox.policy import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(<!-- generated: (?P<name>.+?) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- generated: (?P<name>.+?) -->\n).*?((?:// )?<!-- /generated -->)", re.DOTALL)
 
 
 def exit_table() -> str:
@@ -46,11 +47,39 @@ def protected_names() -> str:
         ("files, at any depth", protected.FILES | {f"*{ending}" for ending in protected.ENDINGS}),
         ("folders in a folder, at any depth", protected.INNER_FOLDERS),
         ("files in a folder, at any depth", protected.INNER_FILES),
+        ("Python modules (`.py`, `.pyc`, `.so`), at any depth", protected.OWN_MODULES),
         ("folders in a home folder", protected.HOME_FOLDERS),
         ("files in a home folder", protected.HOME_FILES),
     )
     lines = [f"| {what} | {', '.join(f'`{name}`' for name in sorted(names))} |" for what, names in rows]
     return "\n".join(["| what | names, in any letter case |", "|---|---|", *lines, ""])
+
+
+def protected_tables() -> str:
+    """The same for the guard of Node, as JavaScript."""
+    tables = {
+        "folders": protected.FOLDERS,
+        "files": protected.FILES,
+        "endings": protected.ENDINGS,
+        "innerFolders": protected.INNER_FOLDERS,
+        "innerFiles": protected.INNER_FILES,
+        "ownModules": protected.OWN_MODULES,
+        "moduleEndings": protected.MODULE_ENDINGS,
+        "homeFolders": protected.HOME_FOLDERS,
+        "homeFiles": protected.HOME_FILES,
+        "vendored": protected.VENDORED,
+        "ignored": protected.IGNORED,
+    }
+    reasons = {
+        "hook": protected.HOOK_REASON,
+        "folder": protected.FOLDER_REASON,
+        "file": protected.FILE_REASON,
+        "config": protected.CONFIG_REASON,
+        "builtin": protected.BUILTIN,
+    }
+    lines = [f"const REASONS = {json.dumps(reasons)};", "const TABLES = {", "  __proto__: null,"]
+    lines += [f"  {name}: {json.dumps(sorted(table))}," for name, table in tables.items()]
+    return "\n".join([*lines, "};", ""])
 
 
 def _label(name: str) -> str:
@@ -69,6 +98,7 @@ BLOCKS = {
     "commands": commands,
     "layers": layers,
     "protected names": protected_names,
+    "protected names in JavaScript": protected_tables,
 }
 
 
@@ -79,7 +109,8 @@ def filled(text: str) -> str:
 
 def main(check: bool) -> int:
     stale = []
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]:
+    scripts = ROOT.glob("packages/agentbox-node/src/**/*.cjs")
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md"), *scripts]:
         old = page.read_text(encoding="utf-8")
         new = filled(old)
         if new != old:

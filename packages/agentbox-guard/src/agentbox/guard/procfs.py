@@ -16,6 +16,16 @@ FOREIGN_OPEN = frozenset(
     ("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat")
 )
 """What a rule may open of another process's folder: numbers and names (proc(5))."""
+
+
+def is_public(rest: str) -> bool:
+    """Whether what follows /proc/N/ is one of those, of the process or of one of its threads, or the list of these."""
+    if rest.startswith("task/"):
+        number, _, rest = rest[5:].partition("/")
+        return number.isdigit() and rest in FOREIGN_OPEN
+    return rest in FOREIGN_OPEN or rest == "task"
+
+
 OWN_REFUSED = ("/mem", "/pagemap", "/clear_refs")
 _CHUNK = 65536
 
@@ -88,5 +98,5 @@ def standing(key: str, path: str, pid: int) -> str:
     if key == "write":
         return CLOSED  # settings of a process (uid_map, attr/, oom_score_adj), which it can write by itself
     if number != str(pid):
-        return RULED if rest in FOREIGN_OPEN else CLOSED
+        return RULED if is_public(rest) else CLOSED
     return CLOSED if path.endswith(OWN_REFUSED) else OWN

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SOCKET_LIMIT = 107
 """Longest path of a unix socket in bytes: `sun_path` of unix(7) is 108 with its NUL."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHARED = "/dev/shm"
 _UNLOCKED_GRACE = 60.0  # seconds: between mkdir and flock of another run that is just starting
 
 
@@ -78,6 +79,7 @@ class RunDir:
     def remove(self) -> None:
         """Remove the folder with all that is in it; what cannot be removed is left for the next run's `sweep`."""
         remove_tree(self.path)
+        _remove_shared(self.path)
         os.close(self._lock)
 
     def sweep(self) -> None:
@@ -124,10 +126,24 @@ def _remove_if_dead(path: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove_tree(path)
+        _remove_shared(path)
     except OSError:
         pass  # its supervisor is alive
     finally:
         os.close(lock)
+
+
+def _remove_shared(path: str) -> None:
+    """Remove shared memory and semaphores (shm_overview(7), sem_overview(7)) of the run whose folder this was: a guard
+    without kernel layers has their names begin with the folder's.
+    """
+    prefix = path.rpartition("/")[2] + "-"
+    try:
+        for name in os.listdir(_SHARED):
+            if name.startswith((prefix, "sem." + prefix)):
+                os.unlink(f"{_SHARED}/{name}")
+    except OSError:
+        pass  # no such folder, or nothing that is ours to remove
 
 
 def remove_tree(path: str) -> None:

@@ -48,6 +48,9 @@ class RunServices:
             return Denial(key, path, procfs.REASON)
         if standing is procfs.OWN:
             return None
+        number = path[6:].partition("/")[0] if path.startswith("/proc/") else ""
+        if key == "read" and number.isdigit() and desk.family.may_reach(int(number)):
+            return None  # what is public of a process of the run
         private = within(path, list(desk.private.values()))
         if key == "read" and (private or within(path, desk.readable)):
             return None

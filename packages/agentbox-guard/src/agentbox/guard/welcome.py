@@ -41,11 +41,19 @@ SYSTEM_FILES = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
     # the machine's capacity, limits and load: proc(5), cgroups(7), what os.cpu_count, thread pools and servers read
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version",
-    "/proc/filesystems", "/proc/cgroups", "/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease",
-    "/proc/sys/kernel/random/uuid", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/cap_last_cap",
-    "/proc/sys/vm/overcommit_memory", "/proc/sys/net/core/somaxconn", "/proc/sys/fs/inotify",
-    "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages",
-    "/sys/kernel/mm/transparent_hugepage",
+    "/proc/filesystems", "/proc/cgroups", "/proc/pressure", "/proc/vmstat", "/proc/sys/crypto/fips_enabled",
+    "/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/version",
+    "/proc/sys/kernel/random/uuid", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/random/entropy_avail",
+    "/proc/sys/kernel/cap_last_cap", "/proc/sys/kernel/ngroups_max", "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/threads-max", "/proc/sys/kernel/perf_event_paranoid", "/proc/sys/kernel/yama/ptrace_scope",
+    "/proc/sys/kernel/sem", "/proc/sys/kernel/shmall", "/proc/sys/kernel/shmmax", "/proc/sys/kernel/shmmni",
+    "/proc/sys/vm/max_map_count", "/proc/sys/vm/mmap_min_addr", "/proc/sys/vm/nr_hugepages",
+    "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/overcommit_ratio", "/proc/sys/vm/swappiness",
+    "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/somaxconn", "/proc/sys/net/core/wmem_max",
+    "/proc/sys/fs/aio-max-nr", "/proc/sys/fs/epoll", "/proc/sys/fs/file-max", "/proc/sys/fs/file-nr",
+    "/proc/sys/fs/inotify", "/proc/sys/fs/nr_open", "/proc/sys/fs/pipe-max-size",
+    "/sys/devices/system/clocksource", "/sys/devices/system/cpu", "/sys/devices/system/node",
+    "/sys/kernel/mm/hugepages", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
 """Files and trees that are readable without a rule and without an entry (docs/reference/architecture.md)."""
 

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from agentbox.guard.runtimes._base import Launch
     from agentbox.policy import Policy
 
-_ALSO = ("/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/proc/sys/kernel/pid_max")
-"""Configuration of programs that holds nothing of anybody: without it shells and git complain at their start."""
+_ALSO = (
+    "/etc/alternatives", "/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/profile.d", "/etc/ldap/ldap.conf",
+    "/etc/openldap/ldap.conf", "/etc/java", "/etc/java-8-openjdk", "/etc/java-11-openjdk", "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk", "/etc/java-25-openjdk",
+)  # fmt: skip
+"""Configuration of programs that holds nothing of anybody: without it shells, git, curl and Java complain at their
+start, or do not.
+"""
 
 
 class Grounds:

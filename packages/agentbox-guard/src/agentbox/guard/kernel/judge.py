@@ -10,7 +10,7 @@ import os
 import stat
 
 from agentbox.guard.decisions import Desk, denial_of, protects
-from agentbox.guard.procfs import FOREIGN_OPEN, REASON
+from agentbox.guard.procfs import REASON, is_public
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -106,12 +106,12 @@ class Judge:
     """Decides reads and writes of resolved paths, the built-in `protection` of write roots included.
 
     `terminals` are the pseudo terminals that the run has made; add to it as they are made. `listable` folders may be
-    listed unrecorded.
+    listed unrecorded. `own_proc`: the run's /proc shows its own processes and no other.
     """
 
     __slots__ = (
-        "_changeable", "_code", "_desk", "_hidden", "_known", "_listable", "_private", "_readable", "_sealed",
-        "protection", "terminals",
+        "_changeable", "_code", "_desk", "_hidden", "_known", "_listable", "_own_proc", "_private", "_readable",
+        "_sealed", "protection", "terminals",
     )  # fmt: skip
 
     def __init__(
@@ -123,8 +123,10 @@ class Judge:
         code: Iterable[str],
         listable: Iterable[str],
         protection: Protection,
+        own_proc: bool = False,
     ) -> None:
         self._desk = desk
+        self._own_proc = own_proc
         self._private = Trees(desk.private.values())
         self._changeable = Trees([*desk.private.values(), *desk.policy.write_folders()])
         self._hidden = Trees(desk.hidden)
@@ -142,7 +144,7 @@ class Judge:
         """
         if path.startswith("/proc/"):
             return self._proc(access, path, own)
-        if listing and path in self._listable:
+        if listing and (path in self._listable or (path == "/proc" and self._own_proc)):
             return EXEMPT
         if path in self.terminals or (path in DEVICES and _is_device(path)):
             return EXEMPT
@@ -266,8 +268,12 @@ class Judge:
             return Denial(access, path, OWN_PROC) if numbered else self._ruled(path, access)
         if is_mine:
             return EXEMPT
-        if numbered and path[6:].partition("/")[2] not in FOREIGN_OPEN:
-            return Denial(access, path, REASON)
+        if numbered:
+            number, _, rest = path[6:].partition("/")
+            if not is_public(rest):
+                return Denial(access, path, REASON)
+            if self._own_proc or (number.isdigit() and self._desk.family.may_reach(int(number))):
+                return EXEMPT
         return self._ruled(path, access)
 
 

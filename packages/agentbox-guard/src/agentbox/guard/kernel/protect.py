@@ -36,6 +36,7 @@ _NAMES = protected.INNER_FOLDERS | protected.INNER_FILES | {".config/git"}
 def _behind(name: str) -> list[str]:
     """What is protected in a folder of this folded name that protects nothing by itself, as paths from there."""
     made = {".config": ["git/config"], "git": ["config"]}.get(name, [])
+    made += [f"{rest}.py" for own in protected.OWN_MODULES for rest in [f"/{own}".partition(f"/{name}/")[2]] if rest]
     for table, ending in _INNER:
         for path in table:
             _, found, rest = f"/{path}{ending}".partition(f"/{name}/")

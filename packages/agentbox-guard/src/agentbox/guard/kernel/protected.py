@@ -95,6 +95,12 @@ INNER_FILES = frozenset((
 ))  # fmt: skip
 """Files that are known by two or three names: projects have other files in folders of these names."""
 
+OWN_MODULES = frozenset(("agentbox", "agentbox/__init__", "agentbox/cli", "agentbox/cli/__init__"))
+MODULE_ENDINGS = (".py", ".pyc", ".so")
+"""What `python -m agentbox.cli` would import from the folder where somebody calls it in place of the command; a project
+may have all else in a folder of that name. importlib.machinery.all_suffixes().
+"""
+
 HOME_FOLDERS = frozenset((
     ".local/bin", ".local/lib", ".local/share/applications", ".local/share/bash-completion", ".local/share/dbus-1",
     ".local/share/systemd", ".local/share/fish", ".local/share/nvim", ".local/share/gnome-shell",
@@ -189,6 +195,15 @@ def home_place(
     return (0, "")
 
 
+def is_own_module(parts: list[str], *, own=OWN_MODULES, endings=MODULE_ENDINGS) -> bool:
+    """Whether the folded path is that of a module which would be taken for agentbox's own."""
+    name = parts[-1]
+    if not name.endswith(endings):
+        return False
+    stem = name.partition(".")[0]
+    return stem in own or "/".join([*parts[-2:-1], stem]) in own or "/".join([*parts[-3:-1], stem]) in own
+
+
 def place_of(
     path: str,
     beyond: int = 0,
@@ -202,6 +217,7 @@ def place_of(
     inner_files=INNER_FILES,
     vendored=VENDORED,
     home_place=home_place,
+    is_own_module=is_own_module,
     is_repository=is_repository,
     hook=HOOK_REASON,
     folder=FOLDER_REASON,
@@ -238,7 +254,7 @@ def place_of(
     if last <= beyond:
         return (0, "")
     pair = parts[last - 1] + "/" + name
-    if not foreign and (name in start_files or name.endswith(endings) or pair in inner_files):
+    if not foreign and (name in start_files or name.endswith(endings) or pair in inner_files or is_own_module(parts)):
         return (last, file)
     if not foreign and last > 2 and parts[last - 2] + "/" + pair in inner_files:
         return (last, file)

@@ -81,6 +81,7 @@ class Wall:
             code=message["code"],
             listable=message["listable"],
             protection=Protection(desk.policy, tuple(desk.private.values()), elsewhere=own_shm),
+            own_proc=taken.fresh_proc,
         )
         self.lineage = Lineage(taken.agent)
         self.box = Box(

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
     Link = tuple[int, int, int, int]
 
-SEALED_MODULES = ("report", "judge", "events/", "hook", "facades/")
+SEALED_MODULES = ("report", "judge", "libraries", "events/", "hook", "facades/")
 """Executed in this order, after `wire`, `resolve`, `digest` and the policy's path form, in one private namespace.
 
 A folder stands for the MODULES of its table. No name may stand for two things: a default is bound to what it is then.
 """
+
+FROM_VAULT = ("hasher", "digest", "descriptor_pid", "load_module", "own_terminal")
+"""What sealed code calls of `digest`, whose namespace it does not share."""
 
 VERSION = 1
 
@@ -46,7 +49,7 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
         run(here + "/resolve.py", space)
         vault: dict[str, Any] = {"__builtins__": __builtins__, "__name__": "agentbox"}
         run(here + "/digest.py", vault)
-        space |= {name: vault[name] for name in ("hasher", "digest", "descriptor_pid")}
+        space |= {name: vault[name] for name in FROM_VAULT}
         run(welcome.get("engine") or here.rpartition("/agentbox/")[0] + "/agentbox/policy/forms/path.py", space)
         run(posix_dir(here) + "/kernel/protected.py", space)
         events = run_sealed(here, space)
@@ -66,6 +69,9 @@ def start(shim: str, environ: dict[bytes, bytes]) -> str | None:
     bind(space, {"channel": channel, "contained": contained, "refused_modules": refused})
     hook, tell_armed = space["hook"], space["send_all"]
     install(space)
+    if not contained:
+        stand_ins(space)
+        adopt_loaded(space)
     sys.meta_path.insert(0, Finder(posix_dir(posix_dir(here))))
     for namespace in (
         space,
@@ -216,6 +222,12 @@ def settings(welcome: dict[str, Any], space: dict[str, Any], here: str, link: Li
         "ancestors": frozenset(ancestors),
         "standard": tuple(path + "/" for path in library if path.endswith("/lib-dynload")),
         "streams": streams(),
+        "shared": "/" + posix_dir(welcome["writable"]["TMPDIR"]).rpartition("/")[2] + "-",  # as RunDir.remove has it
+        "given": frozenset(
+            (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+            for name, value in posix.environ.items()
+            if name.decode("utf-8", "surrogateescape") in space["LIBRARY_FILES"]
+        ),
         **protection(welcome.get("protected")),
         "library": tuple(path + "/" for path in library + own),
         "required": tuple(welcome["env"].items()),
@@ -300,6 +312,34 @@ def install(space: dict[str, Any]) -> None:
     guarded = type("socket", (_socket.socket,), {"__slots__": (), "__module__": "_socket", **methods})
     for name in ("socket", "SocketType"):
         setattr(_socket, name, guarded)
+
+
+def stand_ins(space: dict[str, Any]) -> None:
+    """Bind the table ALONE: `dressed` for what calls the real function itself, `late` for what the hook calls."""
+    late, dressed = [], []
+    for place, name, facade in space["ALONE"]:
+        new = space[facade]
+        module, _, kind = place.partition(".")
+        new.__name__ = new.__qualname__ = name
+        new.__module__ = module
+        if "real" in new.__kwdefaults__:
+            wrapped = classmethod(new) if name == "_rebuild" else new
+            dressed.append((module, kind, name, wrapped, new.__kwdefaults__))
+        else:
+            late.append((module, name, new))
+    held = frozenset(module for module, *_ in late if module not in space["REFUSED"])
+    bind(space, {"late": tuple(late), "dressed": tuple(dressed), "held_modules": held})
+
+
+def adopt_loaded(space: dict[str, Any]) -> None:
+    """Put the stand-ins into the modules that are there by now; `os` has those of `posix` by name."""
+    import os
+
+    for module in {place.partition(".")[0] for place, _, _ in space["ALONE"]}.intersection(sys.modules):
+        space["adopt"](sys.modules[module], module)
+    for place, name, _ in space["ALONE"]:
+        if place == "posix" and hasattr(posix, name):
+            setattr(os, name, getattr(posix, name))
 
 
 def disguise(new: Any, old: Any) -> Any:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agentbox.guard.python.events.changes import on_changes
     from agentbox.guard.python.events.files import on_files
     from agentbox.guard.python.events.interpreter import on_interpreter
+    from agentbox.guard.python.events.natives import on_natives
     from agentbox.guard.python.events.network import on_network
     from agentbox.guard.python.events.performed import on_performed
     from agentbox.guard.python.events.process import on_process
@@ -29,6 +30,7 @@ def dispatch(
     network=frozenset(),
     process=frozenset(),
     performed=frozenset(),
+    natives=frozenset(),
     on_files=on_files,
     on_changes=on_changes,
     on_sqlite=on_sqlite,
@@ -36,6 +38,7 @@ def dispatch(
     on_process=on_process,
     on_interpreter=on_interpreter,
     on_performed=on_performed,
+    on_natives=on_natives,
 ) -> Refusal | None:
     """Hand the event to its family."""
     if event in files:
@@ -50,6 +53,8 @@ def dispatch(
         return on_process(event, args)
     if event in performed:
         return on_performed(event, args)
+    if event in natives:
+        return on_natives(event, args)
     return on_interpreter(event, args)
 
 

@@ -6,25 +6,26 @@ Built-in protections come before the rules; the rules themselves are the policy'
 from __future__ import annotations
 
 from errno import ENOENT
-from posix import getpid, lstat
+from posix import P_PID, WEXITED, WNOHANG, WNOWAIT, getpid, lstat, waitid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from agentbox.guard.kernel.protected import reason_for
+    from agentbox.guard.python.digest import own_terminal
     from agentbox.guard.python.report import Refusal, refuse, witness
     from agentbox.guard.python.resolve import exact_text, of_descriptor, resolve
     from agentbox.policy.forms.path import path_decide, path_fix, path_reason
 
-DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"))
+DEVICES = frozenset(("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"))
 OWN_PROC_REFUSED = ("/mem", "/pagemap", "/clear_refs")
 HIDDEN_REASON = "it is agentbox's own record of this run, which no rule opens"
 FOREIGN_REASON = "the memory, environment and files of another process are open to no rule"
 FOREIGN_OPEN = frozenset(
     ("", "cmdline", "comm", "stat", "statm", "status", "io", "limits", "cgroup", "sched", "schedstat")
 )
-"""What a rule may open of another process's folder in /proc: numbers and names (proc(5))."""
+"""What a rule may open of another process's folder in /proc, and its threads': numbers and names (proc(5))."""
 
 SEALED_REASON = (
     "the policy, agentbox's own code and the interpreter are never writable, whatever the rules say; "
@@ -38,6 +39,24 @@ def traced(path: str, *, private=(), len=len) -> str:
         if path == tree or path.startswith(prefix):
             return "$" + name + path[len(tree) :]
     return path
+
+
+def is_child(
+    number: str,
+    *,
+    waitid=waitid,
+    kind=P_PID,
+    look=WEXITED | WNOHANG | WNOWAIT,
+    int=int,
+    OSError=OSError,
+    ValueError=ValueError,
+) -> bool:
+    """Whether a process is a child of this one: waitid(2) knows of no other, and collects none so."""
+    try:
+        waitid(kind, int(number), look)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def judge_file(
@@ -60,6 +79,9 @@ def judge_file(
     getpid=getpid,
     path_decide=path_decide,
     path_reason=path_reason,
+    own_terminal=own_terminal,
+    is_child=is_child,
+    contained=False,
     protecting=False,
     reason_for=reason_for,
 ) -> int | str:
@@ -72,7 +94,9 @@ def judge_file(
         return 1
     if path in hidden[0] or path.startswith(hidden[1]):
         return hidden_reason
-    if opening and (path in devices or path.startswith("/dev/pts/") or path in streams[access == "write"]):
+    if opening and (path in devices or path in streams[access == "write"]):
+        return 0
+    if opening and path.startswith("/dev/pts/") and own_terminal(path):
         return 0
     if access == "write":
         if path in sealed[0] or path.startswith(sealed[1]):
@@ -80,11 +104,17 @@ def judge_file(
     else:
         if path in readable[0] or path.startswith(readable[1]):
             return 0
+    if contained and access == "read" and path == "/proc":
+        return 0  # whether it is the run's own, the kernel layers know
     if path.startswith("/proc/") and path[6:7].isdigit():
         number, _, rest = path[6:].partition("/")
         if number != f"{getpid()}":
-            if rest not in foreign_open:
+            if rest[:5] == "task/":
+                rest = rest[5:].partition("/")[2]
+            if rest not in foreign_open and rest != "task":
                 return foreign_reason
+            if access == "read" and (contained or is_child(number)):
+                return 0
         elif path.endswith(refused):
             return foreign_reason
         elif access == "read" or path.rpartition("/")[0].endswith("/fd") or (opening and rest == "comm"):

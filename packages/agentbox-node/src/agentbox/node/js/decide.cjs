@@ -1,6 +1,6 @@
 'use strict';
 // Decides file access from the welcome: built-in protections first, then the rules (docs/reference/architecture.md, "Who decides what").
-// Touches no file and tells nobody; the same order of questions as the Python guard's `judge_file`.
+// Opens no file and tells nobody; the same order of questions as the Python guard's `judge_file`.
 
 const DEVICES = ['/dev/null', '/dev/zero', '/dev/full', '/dev/tty', '/dev/ptmx'];
 const OWN_PROC_REFUSED = ['/mem', '/pagemap', '/clear_refs'];
@@ -67,6 +67,16 @@ module.exports = function makeDecide(kit, welcome, own, pid) {
   const onTheWay = above(open);
   p.setAdd(onTheWay, welcome.cwd);
 
+  function exists(path) {
+    try {
+      return kit.raw.lstat(kit.paths.native(path), false, undefined, false) !== undefined;
+    } catch {
+      return false;
+    }
+  }
+
+  const protection = welcome.protected ? kit.makeProtection(p, exists, welcome.protected) : null; // else kernel layers hold it
+
   /** SILENT, RECORDED, or the reason of a denial. What all may open, none may call otherwise or give another mode (`changing`). */
   const SILENT = 0;
   const RECORDED = 1;
@@ -80,7 +90,8 @@ module.exports = function makeDecide(kit, welcome, own, pid) {
       if (within(path, readable)) return SILENT;
       if (isOwnProc(path)) return SILENT;
     }
-    return form.decide(access, path, rules) >= 0 ? RECORDED : form.reason(access, path, rules);
+    if (form.decide(access, path, rules) < 0) return form.reason(access, path, rules);
+    return (access === 'write' && protection !== null && protection(path)) || RECORDED;
   }
 
   function isOwnProc(path) {

@@ -55,6 +55,7 @@ module.exports = Object.freeze({
   charCodeAt: uncurry(String.prototype.charCodeAt),
   codePointAt: uncurry(String.prototype.codePointAt),
   toLowerCase: uncurry(String.prototype.toLowerCase),
+  toUpperCase: uncurry(String.prototype.toUpperCase),
   trim: uncurry(String.prototype.trim),
   fromCodePoint: String.fromCodePoint,
   fromCharCode: String.fromCharCode,

@@ -151,6 +151,7 @@ function makeKit(p) {
     process,
     folder: `${__dirname}/`,
     form: part('forms/path')(p),
+    makeProtection: (...args) => part('forms/protected')(...args),
     raw: rawFiles(p, binding.call(process, 'fs')),
     pipes: rawPipes(p, binding.call(process, 'pipe_wrap')),
     binding: (name) => p.apply(binding, process, [name]),

@@ -6,6 +6,8 @@ layers' part.
 
 from __future__ import annotations
 
+from sys import _getframe
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -50,18 +52,20 @@ REFUSED = {
     "_testexternalinspection": "it is CPython's own test code, which breaks the interpreter's rules",
     "_xxtestfuzz": "it is CPython's own test code, which breaks the interpreter's rules",
     "_ctypes_test": "it is CPython's own test code, which breaks the interpreter's rules",
+    "_imp": "a second copy of it would load modules unseen",
     "posix": "a second copy of it would be without the guard's own open",
     "_posixsubprocess": "a second copy of it would start programs unseen",
     "_signal": "a second copy of it would send signals unseen",
     "sys": "a second copy of it would write files unseen",
 }
-NEVER_TWICE = frozenset(("posix", "_posixsubprocess", "_signal", "sys"))
+NEVER_TWICE = frozenset(("_imp", "posix", "_posixsubprocess", "_signal", "sys"))
 """Refused under kernel layers too: a second copy of these would lack what the guard tells of them."""
 
 UNHELD = (
     "native code is loaded only from where the agent cannot write; "
     "with the kernel layers (without --layers guard) it is loaded from anywhere"
 )
+HELD_REASON = "a copy without the guard's own functions would open files and names unseen"
 IMPORT_ERROR = -1
 """In place of an errno: the hook raises ImportError, which `try: import readline` handles, as cmd, pdb and code do."""
 
@@ -71,6 +75,9 @@ def on_import(
     filename: Any,
     *,
     refused_modules=REFUSED,
+    held_modules=frozenset(),
+    vault=None,
+    _getframe=_getframe,
     standard=(),
     contained=False,
     cwd="/",
@@ -86,6 +93,7 @@ def on_import(
     int=int,
     str=str,
     import_error=IMPORT_ERROR,
+    held_reason=HELD_REASON,
 ) -> Refusal | None:
     """`import(name, filename, …)`: once by name for what is not loaded yet, again with an extension module's file."""
     stem = ""
@@ -98,6 +106,10 @@ def on_import(
         asked = (exact_text(name) or "?").rpartition(".")[2]  # whose PyInit_ is called, whatever the file's name is
         if asked in refused_modules:
             stem = asked
+        if stem in held_modules or asked in held_modules:
+            caller = _getframe(3).f_back  # behind on_import, on_interpreter, dispatch and the hook
+            if caller is None or caller.f_globals is not vault:
+                return refuse("code.load", {"name": stem}, "code", "module " + stem, held_reason, None)
         if stem not in refused_modules:
             judged = judge_file("read", path)
             if type(judged) is str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentbox.guard.python.digest import descriptor_pid
     from agentbox.guard.python.events.changes import on_single
     from agentbox.guard.python.events.files import on_open
-    from agentbox.guard.python.events.interpreter import on_import
+    from agentbox.guard.python.events.interpreter import HELD_REASON, on_import
     from agentbox.guard.python.events.process import on_exec, on_process
     from agentbox.guard.python.judge import check_file
     from agentbox.guard.python.report import Refusal, refuse
@@ -110,6 +110,8 @@ def judge_performed(
     on_process=on_process,
     refuse=refuse,
     is_plain=is_plain,
+    held_modules=frozenset(),
+    held_reason=HELD_REASON,
 ) -> Refusal | None:
     """The refusal of an operation, or None.
 
@@ -124,6 +126,8 @@ def judge_performed(
     if name == "mkfifo" or name == "mknod":
         return judge_node(values[0], values[1], values[-1])
     if name == "create_builtin":
+        if values[0] in held_modules:  # the facade has those made with their stand-ins
+            return refuse("code.load", {"name": values[0]}, "code", "module " + values[0], held_reason, None)
         return on_import(values[0], None)
     if name == "activate_stack_trampoline":
         return judge_trampoline(values[0])

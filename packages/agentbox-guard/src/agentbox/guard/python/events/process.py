@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentbox.guard.python.libraries import on_library_variable, on_library_variables
     from agentbox.guard.python.report import Refusal, inquire, refuse
     from agentbox.guard.python.resolve import exact_text, resolve
 
@@ -76,6 +77,7 @@ def on_exec(
     *,
     exact_text=exact_text,
     child_environment=child_environment,
+    on_library_variables=on_library_variables,
     inquire=inquire,
     refuse=refuse,
     resolve=resolve,
@@ -130,6 +132,9 @@ def on_exec(
     reason, variables = child_environment(env)
     if reason is not None:
         return refuse("proc.exec", {"file": full, "argv": words}, "exec", full, reason, None)
+    refusal = on_library_variables(env)
+    if refusal is not None:
+        return refusal
     path = exact_text(env.get("PATH", env.get(b"PATH", ""))) if env is not None else ""
     return inquire(
         "proc.exec",
@@ -170,6 +175,7 @@ def on_process(
     *,
     on_exec=on_exec,
     on_variable=on_variable,
+    on_library_variable=on_library_variable,
     exact_text=exact_text,
     inquire=inquire,
     refuse=refuse,
@@ -187,7 +193,7 @@ def on_process(
         command = exact_text(args[0])
         return on_exec("/bin/sh", ["sh", "-c", command if command is not None else ""], None, None)
     if event == "os.putenv":
-        return on_variable(args[0], args[1])
+        return on_variable(args[0], args[1]) or on_library_variable(args[0], args[1])
     if event == "os.unsetenv":
         return on_variable(args[0], None)
     if event[:6] == "fcntl.":
@@ -217,15 +223,8 @@ def on_process(
     if type(target) is not int:
         return refuse("proc.signal", {"target": "?"}, "signal", "?", "the process id is no plain int", None)
     if event == "resource.prlimit":
-        if target == 0 or target == getpid():
-            return None
-        return refuse(
-            "proc.signal",
-            {"target": target},
-            "signal",
-            f"process {target}",
-            "its limits belong to another process",
-            None,
+        return (
+            None if target == 0 or target == getpid() else inquire("proc.signal", {"target": target, "signal": 0}, None)
         )
     if event == "os.kill" and target == getpid():
         return None

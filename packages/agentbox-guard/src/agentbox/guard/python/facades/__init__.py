@@ -4,7 +4,7 @@ Where an operation raises no audit event the stand-in has the hook judge and do 
 program may still find a way around; the kernel layers contain. Nothing here trusts the agent's own modules.
 """
 
-MODULES = ("_plain", "environment", "files", "process", "network")
+MODULES = ("_plain", "environment", "files", "process", "network", "natives")
 """In the order in which the bootstrap executes them."""
 
 FACADES = (
@@ -43,3 +43,32 @@ FACADES = (
 
 Functions are named here, not held: they live in the bootstrap's private namespace only.
 """
+
+ALONE = (
+    ("_imp", "create_dynamic", "create_dynamic"),
+    ("_imp", "exec_dynamic", "exec_dynamic"),
+    ("_imp", "exec_builtin", "exec_builtin"),
+    ("posix", "setpriority", "setpriority"),
+    ("posix", "sched_setaffinity", "sched_setaffinity"),
+    ("posix", "sched_setparam", "sched_setparam"),
+    ("posix", "sched_setscheduler", "sched_setscheduler"),
+    ("posix", "getgrouplist", "getgrouplist"),
+    ("time", "clock_settime", "clock_settime"),
+    ("time", "clock_settime_ns", "clock_settime_ns"),
+    ("pwd", "getpwuid", "getpwuid"),
+    ("pwd", "getpwnam", "getpwnam"),
+    ("pwd", "getpwall", "getpwall"),
+    ("grp", "getgrgid", "getgrgid"),
+    ("grp", "getgrnam", "getgrnam"),
+    ("grp", "getgrall", "getgrall"),
+    ("_locale", "bindtextdomain", "bindtextdomain"),
+    ("_posixshmem", "shm_open", "shm_open"),
+    ("_posixshmem", "shm_unlink", "shm_unlink"),
+    ("_multiprocessing", "sem_unlink", "semaphore_unlink"),
+    ("_multiprocessing.SemLock", "__new__", "semaphore_new"),
+    ("_multiprocessing.SemLock", "_rebuild", "semaphore_rebuild"),
+    ("_ssl", "_test_decode_cert", "decode_cert"),
+    ("_ssl._SSLContext", "load_cert_chain", "load_cert_chain"),
+    ("_ssl._SSLContext", "load_verify_locations", "load_verify_locations"),
+)
+"""The same, for a run that the guard holds alone: modules that are loaded later get them then (events/natives.py)."""

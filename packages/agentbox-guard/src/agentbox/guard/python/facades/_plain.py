@@ -32,6 +32,16 @@ def hand_over(name: str, *values: Any, audit=audit) -> Any:
     raise outcome
 
 
+def native(name: str, *values: Any, audit=audit) -> Any:
+    """The same for a C function that is held by name (events/natives.py)."""
+    box: list[Any] = []
+    audit("agentbox.native", name, values, box)
+    done, outcome = box[0]
+    if done:
+        return outcome
+    raise outcome
+
+
 def plain_path(
     path: Any, *, fspath=posix.fspath, exact_text=exact_text, issubclass=issubclass, str=str, TypeError=TypeError
 ) -> str:

@@ -5,6 +5,7 @@ They choose the one file that would run and complete its environment; the judgem
 
 from __future__ import annotations
 
+import _imp
 import _signal  # type: ignore[import-not-found]
 import posix
 from errno import EACCES, ENOENT
@@ -13,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agentbox.guard.python.facades._plain import arguments, hand_over, plain_path
+    from agentbox.guard.python.events.natives import dress
+    from agentbox.guard.python.facades._plain import arguments, hand_over, native, plain_path
     from agentbox.guard.python.facades.environment import environment, with_required
     from agentbox.guard.python.resolve import exact_text
 
@@ -199,9 +201,45 @@ def fork_exec(
     return pid
 
 
-def create_builtin(spec: Any, /, *, exact_text=exact_text, hand_over=hand_over) -> Any:
+def create_builtin(
+    spec: Any, /, *, exact_text=exact_text, hand_over=hand_over, native=native, held_modules=frozenset()
+) -> Any:
     """Create a built-in module; those that the guard has changed are not made a second time."""
-    return hand_over("create_builtin", exact_text(spec.name) or "")
+    name = exact_text(spec.name) or ""
+    return native("_imp.load", name, None) if name in held_modules else hand_over("create_builtin", name)
+
+
+def create_dynamic(
+    spec: Any,
+    file: Any = None,
+    /,
+    *,
+    real=_imp.create_dynamic,
+    exact_text=exact_text,
+    native=native,
+    held_modules=frozenset(),
+) -> Any:
+    """Create an extension module; one that the guard changes comes with its stand-ins, and complete."""
+    name = exact_text(spec.name) or ""
+    return native("_imp.load", name, exact_text(spec.origin)) if name in held_modules else real(spec, file)
+
+
+def exec_dynamic(module: Any, /, *, real=_imp.exec_dynamic, held_modules=frozenset(), dress=dress) -> int:
+    """Initialize an extension module, unless `create_dynamic` has done so."""
+    if module.__name__ in held_modules:
+        return 0
+    status: int = real(module)
+    dress(module, module.__name__)
+    return status
+
+
+def exec_builtin(module: Any, /, *, real=_imp.exec_builtin, held_modules=frozenset(), dress=dress) -> int:
+    """Initialize a built-in module, unless `create_builtin` has done so."""
+    if module.__name__ in held_modules:
+        return 0
+    status: int = real(module)
+    dress(module, module.__name__)
+    return status
 
 
 def pidfd_send_signal(
