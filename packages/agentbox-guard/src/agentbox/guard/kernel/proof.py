@@ -18,6 +18,7 @@ from agentbox.guard.procfs import read_long
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from agentbox.guard.hashes import Hashes
+    from agentbox.guard.kernel.inherited import Inherited
     from agentbox.guard.kernel.injected import Injected
 
 CONTENT = "the program's content was another than the one that was recorded"
@@ -68,18 +69,25 @@ class Content:
 
 class Proof:
     """What an exec that was let through must have led to: the `content` of the file that is executed, which for a
-    script is not that of the image, no variable that is `injected`, and the working directory `folder`, where that
-    says which script is meant.
+    script is not that of the image, no variable that is `injected`, the working directory `folder`, where that says
+    which script is meant, and nothing that it `keeps` of its caller, where that could change until the exec was done.
     """
 
-    __slots__ = ("_content", "_folder", "_injected", "_script")
+    __slots__ = ("_content", "_folder", "_injected", "_keeps", "_script")
 
     def __init__(
-        self, content: Content, injected: Injected | None, *, script: bool, folder: tuple[int, int] | None = None
+        self,
+        content: Content,
+        injected: Injected | None,
+        *,
+        script: bool,
+        folder: tuple[int, int] | None = None,
+        keeps: Inherited | None = None,
     ) -> None:
         self._content = content
         self._folder = folder
         self._injected = None if injected is None or injected.any else injected
+        self._keeps = keeps
         self._script = script
 
     def problem(self, pid: int) -> str:
@@ -87,6 +95,8 @@ class Proof:
         found = "" if self._script else self._content.problem(pid)
         if not found and self._folder is not None and identity(f"/proc/{pid}/cwd") != self._folder:
             return ELSEWHERE
+        if not found and self._keeps is not None:
+            found = self._keeps.problem(pid)
         return found or ("" if self._injected is None else _given(pid, self._injected))
 
     def close(self) -> None:

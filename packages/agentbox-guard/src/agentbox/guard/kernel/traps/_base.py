@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agentbox.guard.gate import Gate
     from agentbox.guard.hashes import Hashes
     from agentbox.guard.jobs import Jobs
+    from agentbox.guard.kernel.inherited import Inherited
     from agentbox.guard.kernel.judge import Judge
     from agentbox.guard.kernel.lineage import Lineage
     from agentbox.guard.kernel.memory import Memory
@@ -79,14 +80,9 @@ class Box:
     """What traps work with. `broker` makes connections outside of an empty network namespace, None without one."""
 
     __slots__ = (
-        "acting", "adopt", "askers", "broker", "desk", "gate", "hashes", "jobs", "judge", "known", "landlock",
-        "launches",
-        "lineage",
-        "listener",
-        "lowered",
-        "memory",
-        "netns", "network", "own_loopback", "peers", "pidns", "reaches", "scribe", "sending",
-        "traffic", "tree", "waits",
+        "acting", "adopt", "askers", "broker", "desk", "gate", "hashes", "inherited", "jobs", "judge", "known",
+        "landlock", "launches", "lineage", "listener", "lowered", "memory", "netns", "network", "own_loopback", "peers",
+        "pidns", "reaches", "scribe", "sending", "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -136,6 +132,8 @@ class Box:
         """Regular files and folders that were opened for reading, by their resolved paths."""
         self.reaches: Callable[[str], bool] = lambda file: True
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
+        self.inherited: Inherited
+        """What the agent had when its program was started."""
         self.launches = Launches()
         self.lowered = Lowered()
         self.waits: Waits

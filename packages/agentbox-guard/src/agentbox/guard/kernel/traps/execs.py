@@ -10,8 +10,9 @@ import errno
 import os
 import stat
 
+from agentbox.guard.kernel.inherited import Inherited
 from agentbox.guard.kernel.injected import ARGUMENTS, Injected
-from agentbox.guard.kernel.process import AT_FDCWD
+from agentbox.guard.kernel.process import AT_FDCWD, stat_fields
 from agentbox.guard.kernel.proof import Content, Proof
 from agentbox.guard.kernel.traps._base import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, Box, number, refused
 from agentbox.guard.kernel.traps._names import (
@@ -42,6 +43,7 @@ NO_FILE = "it is no file that a rule could name (a memory file, a deleted one)"
 _HASH_HERE = 1 << 20
 _LINE = 256  # BINPRM_BUF_SIZE, <linux/binfmts.h>
 _NOTHING = (0, 0)
+_THREADS = 17  # num_threads of proc_pid_stat(5), the state being 0
 _MOST_SCRIPTS = 5  # exec_binprm() of fs/exec.c
 
 
@@ -107,6 +109,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
     pid = box.ids(call).process
     if not box.lineage.started and pid == box.lineage.agent:
         box.lineage.started = True  # the launcher's own exec: the run's header tells of it
+        box.inherited = Inherited(call.pid)
         _proceed(box, call)
         return
     launched = box.launches.take(call.fd, pid)
@@ -184,6 +187,9 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
         return denial, None
     misleads = misleading(box, found, request, bool(interpreters))
     injected = Injected(box.desk.policy, named, words, box.desk.environ, interpreters, misleads)
+    steered = "" if injected.any else box.inherited.problem(call.pid)
+    if steered:
+        return Denial("exec", target(named, words), steered), None
     if injected.is_told and meant_file(box.desk.policy, named, words):
         denial = folder_problem(box.desk.policy, named, words, working_folder(box, call, request))
         if denial is not None:
@@ -246,9 +252,15 @@ def _let(
     else:
         info = os.fstat(fd)
         program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
-    proof = Proof(content, injected, script=bool(line), folder=request.folder)
+    keeps = box.inherited if injected is not None and not injected.any and _has_threads(pid) else None
+    proof = Proof(content, injected, script=bool(line), folder=request.folder, keeps=keeps)
     box.lineage.expect(pid, call.pid, program, argv, whole=not line, proof=proof)
     _proceed(box, call)
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether another thread could change what the one that waits keeps over its exec (SECCOMP_FILTER_FLAG_TSYNC)."""
+    return int(stat_fields(pid)[_THREADS]) > 1
 
 
 def _proceed(box: Box, call: Call) -> None:
