@@ -91,6 +91,10 @@ ATTEMPTS: dict[str, tuple[str, str]] = {
         "killing the supervisor with -9",
         "without netns an orphan lives on, and may compute: it opens, connects, starts and forks nothing any more",
     ),
+    "P14": (
+        "steering an allowed program by what survives its start: seccomp filters, personality, ignored signals",
+        "a program that takes the end of any child for that of its own can be told a false one",
+    ),
     "C1": ("widening the policy from inside, in this run or for the next", ""),
     "C2": ("unknown keys, typing errors, empty and unreadable policies", ""),
     "C3": ("a machine without a layer", ""),

@@ -108,7 +108,7 @@ STEERING = {
 }
 
 
-@pytest.mark.attempt("P7")
+@pytest.mark.attempt("P14")
 @pytest.mark.parametrize("arguments", ["", " told"])
 @pytest.mark.parametrize("way", STEERING)
 def test_what_would_steer_a_program_of_a_rule_does_not_survive_its_start(box, way, arguments):
@@ -139,7 +139,7 @@ BIG = 96 << 20
 TRIES = 30
 
 
-@pytest.mark.attempt("P7")
+@pytest.mark.attempt("P14")
 def test_another_thread_gives_no_filter_to_a_start_that_was_decided(box):
     """SECCOMP_FILTER_FLAG_TSYNC reaches a thread that waits in its exec; what it has become is looked at again. A
     program of this size is hashed for long enough that a filter comes in between.
