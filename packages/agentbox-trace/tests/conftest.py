@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from agentbox.trace import TraceWriter
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the makers of vectors and forged traces beside this file
 
 
 def write(path: Path, entries: int = 5, *, seal: bool = True) -> Path:

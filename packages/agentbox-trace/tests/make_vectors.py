@@ -257,9 +257,114 @@ BROKEN: dict[str, tuple[str, Damage, str, int, str]] = {
         4,
         "the chain is whole but line 4 has an unknown kind",
     ),
+    "malformed-time": (
+        "small",
+        lambda x: chained([*x[:3], x[3].replace(b'"ts":1', b'"ts":01'), *x[4:]]),
+        "malformed",
+        4,
+        "the chain is whole but the time of line 4 has a leading zero",
+    ),
+    "malformed-op": (
+        "small",
+        lambda x: chained([*x[:2], x[2].replace(b'"fs.read",', b'"fs.read,'), *x[3:]]),
+        "malformed",
+        3,
+        "the chain is whole but the op of line 3 is not closed",
+    ),
+    "malformed-end": (
+        "small",
+        lambda x: chained([*x[:2], x[2][:-3] + b"\n", *x[3:]]),
+        "malformed",
+        3,
+        "the chain is whole but line 3 is not closed",
+    ),
+    "malformed-byte": (
+        "small",
+        lambda x: chained([*x[:2], x[2].replace(b"a.txt", b"\x1b[2J"), *x[3:]]),
+        "malformed",
+        3,
+        "the chain is whole but line 3 holds a control character",
+    ),
+    "edited-kind": (
+        "small",
+        edit(4, b'"kind":"effect"', b'"kind":"affect"'),
+        "edited",
+        4,
+        "the kind of line 4 was changed: line 5 does not carry its hash",
+    ),
+    "edited-format": (
+        "small",
+        edit(1, b"-trace/1", b"-trace/9"),
+        "edited",
+        1,
+        "the format was changed: line 2 does not carry the hash of line 1",
+    ),
+    "edited-lf": (
+        "small",
+        lambda x: [*x[:3], x[3][:-1] + b" " + x[4], *x[5:]],
+        "edited",
+        4,
+        "the LF of line 4 was made a blank: two lines are one",
+    ),
+    "edited-seal-op": (
+        "small",
+        edit(9, b"run.end", b"run.fin"),
+        "edited",
+        9,
+        "the op of the seal was changed: only its sha tells",
+    ),
+    "first-op": (
+        "small",
+        lambda x: chained([x[0].replace(b"run.start", b"run.begin"), *x[1:]]),
+        "not-a-trace",
+        1,
+        "the chain is whole but line 1 is no run.start",
+    ),
+    "first-twice": (
+        "small",
+        lambda x: chained([x[0].replace(b'"format":', b'"format":"x","format":'), *x[1:]]),
+        "not-a-trace",
+        1,
+        "the chain is whole but line 1 holds its format twice",
+    ),
+    "seal-kinds": (
+        "small",
+        lambda x: chained([*x[:-1], x[-1].replace(b'"deny":1', b'"deny":1,"later":0')]),
+        "seal-mismatch",
+        9,
+        "the seal counts a fifth kind",
+    ),
+    "seal-number": (
+        "small",
+        lambda x: chained([*x[:-1], x[-1].replace(b'"lines":9', b'"lines":9.0')]),
+        "seal-mismatch",
+        9,
+        "the seal counts the lines with a fraction",
+    ),
+    "seal-blobs-zero": (
+        "bodies",
+        lambda x: chained([*x[:-1], x[-1].replace(b'"blobs":2', b'"blobs":0')]),
+        "seal-mismatch",
+        8,
+        "the seal counts no blobs, the lines name two, and one of them is gone",
+    ),
+    "torn-before-after-seal": (
+        "small",
+        lambda x: [*x, *x[:3], x[3][:50]],
+        "after-seal",
+        10,
+        "what follows the seal is cut off, too: the first fault is the verdict",
+    ),
     "sealed-twice": ("small", lambda x: chained([*x, x[-1]]), "after-seal", 10, "the seal is there twice, chained"),
     "blob-missing": ("bodies", lambda x: x, "blob-missing", 4, "the first blob was deleted"),
     "blob-edited": ("bodies", lambda x: x, "blob-edited", 4, "one byte of the first blob was changed"),
+    "blob-other-size": (
+        "bodies",
+        lambda x: chained([line.replace(b'"size":5000', b'"size":5001') for line in x]),
+        "blob-missing",
+        4,
+        "the size in the lines is another, which no verifier looks at, and the first blob was deleted",
+    ),
     "rewritten": (
         "small",
         lambda x: chained([*x[:2], x[2].replace(b"a.txt", b"b.txt"), *x[3:]]),
@@ -312,7 +417,7 @@ def make(root: Path) -> None:
 
 def damage_blob(blob: Path, status: str) -> None:
     """Do to the blob what the status says."""
-    if status == "blob-missing":
+    if status != "blob-edited":
         blob.unlink()
     else:
         blob.write_bytes(b"b" + blob.read_bytes()[1:])

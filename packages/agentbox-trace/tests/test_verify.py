@@ -217,7 +217,8 @@ def test_resume_at_a_seal(trace: Path) -> None:
 
 def test_resume_at_the_start_asks_for_the_format(trace: Path) -> None:
     """From the start the first line is judged as `verify` does."""
-    trace.write_bytes(trace.read_bytes().replace(b"agentbox-trace/1", b"agentbox-trace/2", 1))
+    first = trace.read_bytes().splitlines(keepends=True)[0]
+    trace.write_bytes(first.replace(b"agentbox-trace/1", b"agentbox-trace/2", 1))
     assert verify_from(trace).status == verify(trace).status == "not-a-trace"
 
 

@@ -159,15 +159,21 @@ def _check(fd: int, name: str, size: int | None) -> str:
     return "" if digest.hexdigest() == name else f"has the sha256 {digest.hexdigest()}"
 
 
-def check_blob(trace_path: str, name: str) -> tuple[str, str] | None:
-    """Check the blob `name` of a trace by its hash: None if it is sound, else (`blob-missing` or `blob-edited`, what
-    was found)."""
-    path = os.path.join(os.path.dirname(trace_path), FOLDER, name)
+def folder_of(trace_path: str) -> str:
+    """Return the folder of a trace's blobs: beside the file that its name leads to, which may be a link."""
+    return os.path.join(os.path.dirname(os.path.realpath(trace_path)), FOLDER)
+
+
+def check_blob(folder: str, name: str) -> tuple[str, str] | None:
+    """Check the blob `name` by its hash: None if it is sound, else (`blob-missing` or `blob-edited`, what was
+    found)."""
     try:
-        fd = os.open(path, os.O_RDONLY | _OPEN)
+        fd = os.open(os.path.join(folder, name), os.O_RDONLY | _OPEN)
     except OSError as error:
         return "blob-missing", (error.strerror or str(error)).lower()
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return "blob-missing", "it is not a regular file"
         wrong = _check(fd, name, None)
     except OSError as error:
         wrong = f"cannot be read: {(error.strerror or str(error)).lower()}"
@@ -215,7 +221,7 @@ def _load_inline(doc: dict[str, Any]) -> bytes:
 def _load_blob(name: object, trace_path: str) -> bytes:
     if not is_hash(name):
         raise TraceError(f"body: `blob` is {name!a}, expected 64 hex digits", code="blob")
-    path = os.path.join(os.path.dirname(trace_path), FOLDER, str(name))
+    path = os.path.join(folder_of(trace_path), str(name))
     try:
         fd = os.open(path, os.O_RDONLY | _OPEN)
         with open(fd, "rb") as file:

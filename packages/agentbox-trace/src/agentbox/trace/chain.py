@@ -23,7 +23,7 @@ SEQ = b'","seq":'
 SEQ_START = 81  # PREV_END + len(SEQ)
 SHA = b',"sha":"'
 SEAL_TAIL = 75  # len(SHA) + 64 + len('"}\n')
-SEAL_MARK = b'"kind":"meta","op":"run.end"'
+SEAL_MARK = b',"kind":"meta","op":"run.end",'
 START = PREFIX + ZERO.encode() + SEQ + b"0,"
 HEX = frozenset(b"0123456789abcdef")
 
@@ -69,7 +69,7 @@ def is_seal(raw: bytes) -> bool:
     if parts is None:
         return False
     kind = raw.find(b',"kind":"', parts[2])
-    return kind >= 0 and raw.startswith(SEAL_MARK, kind + 1)
+    return kind >= 0 and raw.startswith(SEAL_MARK, kind)
 
 
 def seal_sha(body: bytes) -> bytes:
@@ -82,3 +82,14 @@ def seal_sha(body: bytes) -> bytes:
 def seal_holds(raw: bytes) -> bool:
     """Say whether a seal line carries the right hash of its own bytes."""
     return len(raw) > SEAL_TAIL and raw[-SEAL_TAIL:] == seal_sha(raw[:-SEAL_TAIL])
+
+
+def ends_like_seal(raw: bytes) -> bool:
+    """Say whether a line ends as only a seal does, `,"sha":"<64 hex>"}` and LF: whatever else of it was changed."""
+    tail = raw[-SEAL_TAIL:]
+    return (
+        tail.startswith(SHA)
+        and tail.endswith(b'"}\n')
+        and HEX.issuperset(tail[len(SHA) : -3])
+        and len(tail) == SEAL_TAIL
+    )

@@ -42,27 +42,25 @@ def _threads() -> int:
         return threading.active_count()
 
 
-def walk_together(
-    fd: int, position: Walk, end: int, processes: int, *, blobs: bool, progress: Callable[[int], None] | None
-) -> Walk:
+def walk_together(fd: int, position: Walk, end: int, processes: int, *, progress: Callable[[int], None] | None) -> Walk:
     """Do what `walk` does, with up to `processes` processes, this one included."""
     starts = _starts(fd, position.offset, end, processes)
     if not starts:
-        return walk(fd, position, end, blobs=blobs, progress=progress)
+        return walk(fd, position, end, progress=progress)
     workers: list[_Worker] = []
     try:
         try:
             for start, stop in zip(starts, [*starts[1:], end], strict=True):
-                workers.append(_Worker(fd, start, stop, blobs))
+                workers.append(_Worker(fd, start, stop))
         except OSError:  # no process to be had: the work can be done without
-            return walk(fd, position, end, blobs=blobs, progress=progress)
+            return walk(fd, position, end, progress=progress)
         share = len(workers) + 1
         first = position.offset
         report = None if progress is None else lambda done: progress(first + (done - first) * share)
-        walk(fd, position, starts[0], blobs=blobs, progress=report)
+        walk(fd, position, starts[0], progress=report)
         for worker in workers:
             if position.bad or position.rest or not worker.join(position):
-                walk(fd, position, end, blobs=blobs, progress=progress)
+                walk(fd, position, end, progress=progress)
                 break
     finally:
         for worker in workers:
@@ -90,7 +88,7 @@ class _Worker:
 
     __slots__ = ("_pid", "_pipe")
 
-    def __init__(self, fd: int, start: int, end: int, blobs: bool) -> None:
+    def __init__(self, fd: int, start: int, end: int) -> None:
         self._pipe, write = os.pipe()
         self._pid = -1
         try:
@@ -104,7 +102,7 @@ class _Worker:
             try:
                 os.close(self._pipe)
                 with open(write, "wb") as file:
-                    file.write(_claimed_walk(fd, start, end, blobs))
+                    file.write(_claimed_walk(fd, start, end))
             finally:
                 os._exit(0)
         os.close(write)
@@ -148,12 +146,12 @@ def _fork() -> int:
         return os.fork()
 
 
-def _claimed_walk(fd: int, start: int, end: int, blobs: bool) -> bytes:
+def _claimed_walk(fd: int, start: int, end: int) -> bytes:
     """Return what `join` needs, or no bytes where anything does not fit."""
     claim = split_prefix(os.pread(fd, 128, start))
     if claim is None:
         return b""
-    at = walk(fd, Walk(start, claim[0], claim[1]), end, blobs=blobs)
+    at = walk(fd, Walk(start, claim[0], claim[1]), end)
     if at.bad:
         return b""
     return marshal.dumps((claim[:2], at.offset, at.head, at.seq, at.before, at.counts, at.seal, at.rest, at.blobs))

@@ -88,6 +88,9 @@ def parse(raw: bytes, number: int, place: str) -> Entry:
         raise _malformed(f"{where}: `kind` is {doc['kind']!a}, expected one of {', '.join(KINDS)}")
     if (doc["prev"], doc["seq"]) != head[:2]:
         raise _malformed(f"{where}: holds `prev` or `seq` twice, expected each once")
+    at = raw.find(b',"kind":"', head[2])
+    if not raw.startswith(f',"kind":"{doc["kind"]}","op":"{doc["op"]}",'.encode("ascii", "replace"), at):
+        raise _malformed(f"{where}: `kind` or `op` is not what follows `ts`, expected each once")
     return Entry(raw, doc)
 
 

@@ -82,7 +82,7 @@ class Speller:
     def _head(self, kind: str, op: str, lane: str, pid: int, src: str) -> str:
         if kind not in KINDS:
             raise TraceError(f"{op}: kind is {kind!a}, expected one of {', '.join(KINDS)}", code="usage")
-        members = {"kind": kind, "op": str(op), "lane": str(lane), "pid": int(pid), "src": str(src)}
+        members = {"kind": kind, "op": _plain(str(op)), "lane": str(lane), "pid": int(pid), "src": str(src)}
         text = _encode(make_encoder(), members, op)
         if len(self._heads) > 4096:
             self._heads.clear()
@@ -103,6 +103,11 @@ class Speller:
             else:
                 out += ['"\\u0062lob":"', piece]
         return "".join(out)
+
+
+def _plain(op: str) -> str:
+    """Return an operation as the format has it (section 4): a guard that was taken over may announce any text."""
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in op[:64]) or "_"
 
 
 def make_encoder() -> Encoder:

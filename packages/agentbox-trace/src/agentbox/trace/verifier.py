@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 
-from .blobs import check_blob
-from .chain import MAX_LINE, SEAL_TAIL, SHA, START, ZERO, is_hash, is_seal, line_hash, seal_holds
-from .diagnose import after_seal, check_start, diagnose, find_head
+from .blobs import check_blob, folder_of
+from .chain import ZERO, ends_like_seal, is_hash, is_seal, line_hash, seal_holds
+from .diagnose import after_seal, check_start, diagnose, find_head, line_before
 from .errors import TraceError, from_os, shown
 from .files import open_trace
 from .parallel import usable_processes, walk_together
 from .report import Report
+from .strict import strict_object
 from .walk import Walk, walk
 
 TYPE_CHECKING = False
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _CHAIN_HOLDS = ("sealed", "unsealed", "seal-mismatch", "head-mismatch", "blob-missing", "blob-edited")
 """What is only found where every line is chained."""
-_START = 1 << 16  # bytes that hold line 0 of nearly every trace
 
 
 def verify(
@@ -98,29 +98,29 @@ class _Check:
         self.blobs = blobs
         self.first = first
         self.size = os.fstat(fd).st_size
+        self.folder = folder_of(name)
 
     def run(self, processes: int | None, progress: Callable[[int, int], None] | None) -> Report:
         # (1) There is something, and it begins like a trace.
         if not self.size:
             return Report(self.name, "empty", f"{shown(self.name)}: is empty, expected at least a run.start")
-        found = check_start(self._first_line())
+        found = check_start(self.fd)
         if found is not None:
             return self._failed(found, Walk(0, ZERO, 0))
         # (2) Every line carries the hash of the line before and the next number.
         position = Walk(0, ZERO, 0)
         count = usable_processes(self.size) if processes is None else max(1, processes)
         tell = None if progress is None else lambda done: progress(min(done, self.size), self.size)
-        scan = self.blobs and _may_name_blobs(self.fd, self.size)
         if count > 1:
-            walk_together(self.fd, position, self.size, count, blobs=scan, progress=tell)
+            walk_together(self.fd, position, self.size, count, progress=tell)
         else:
-            walk(self.fd, position, self.size, blobs=scan, progress=tell)
+            walk(self.fd, position, self.size, progress=tell)
         return self.finish(position)
 
     def go_on(self, position: Walk) -> Report:
         """Check what follows a place that was reached before."""
         if position.offset:
-            line, number = self._last_line(position), position.seq
+            line, number = line_before(self.fd, position.offset), position.seq
             if line_hash(line) != position.head:
                 return self._failed(
                     ("edited", number, f"line {number} was changed: its hash is not the one given for it"),
@@ -129,10 +129,10 @@ class _Check:
             if is_seal(line):
                 position.seal = number - 1
         else:
-            found = check_start(self._first_line()) if self.size else None
+            found = check_start(self.fd) if self.size else None
             if found is not None:
                 return self._failed(found, position)
-        walk(self.fd, position, self.size, blobs=False)
+        walk(self.fd, position, self.size)
         if position.seal < 0:
             position.rest = 0  # it may be whole in the next call
         return self.finish(position)
@@ -155,10 +155,9 @@ class _Check:
                 position,
             )
         # (4) The seal holds its own hash and agrees with what was counted.
-        if position.seal >= 0:
-            found = self._seal_fault(position)
-            if found is not None:
-                return self._failed(found, position)
+        found = self._seal_fault(position)
+        if found is not None:
+            return self._failed(found, position)
         # (5) The bodies beside the trace have the hashes that name them.
         found = self._blob_fault(position)
         if found is not None:
@@ -168,65 +167,30 @@ class _Check:
             return self._failed(self._head_fault(position), position)
         return self._passed(position)
 
-    def _first_line(self) -> bytes:
-        """Return the first bytes, the whole first line among them if the file begins like a trace."""
-        size = _START
-        while True:
-            data = os.pread(self.fd, size, 0)
-            if b"\n" in data or len(data) < size or size > MAX_LINE or not data.startswith(START):
-                return data
-            size *= 8
-
     def _seal_fault(self, position: Walk) -> Finding | None:
-        raw = self._last_line(position)
+        raw = line_before(self.fd, position.offset)
         number = position.seq
-        if not seal_holds(raw):
-            return (
-                "edited",
-                number,
-                f"line {number}, the seal, was changed: it does not carry the hash of its own bytes",
-            )
-        if self.first:
-            return None  # the kinds of the lines before are not known
-        from json import loads
-
-        try:
-            args = loads(raw)["args"]
-            got = args["lines"], args["counts"], args["blobs"]
-        except (ValueError, RecursionError, KeyError, TypeError):
+        if (position.seal >= 0 or ends_like_seal(raw)) and not seal_holds(raw):
+            text = f"line {number}, the seal, was changed: it does not carry the hash of its own bytes"
+            return "edited", number, text
+        if position.seal < 0 or self.first:  # then the kinds of the lines before are not known
+            return None
+        args = (strict_object(raw) or {}).get("args")
+        if not isinstance(args, dict) or not {"lines", "counts", "blobs"}.issubset(args):
             return "seal-mismatch", number, f"line {number}, the seal, holds no lines, counts and blobs"
-        if got[0] != position.seq:
-            return (
-                "seal-mismatch",
-                number,
-                f"the seal in line {number} counts {got[0]!a} lines, expected {position.seq}",
-            )
-        if got[1] != position.counts:
-            return "seal-mismatch", number, f"the seal in line {number} counts {got[1]!a}, expected {position.counts}"
-        if self.blobs and got[2] != len(position.blobs):
-            return (
-                "seal-mismatch",
-                number,
-                f"the seal in line {number} counts {got[2]!a} blobs, expected {len(position.blobs)}",
-            )
+        wanted = {"lines": position.seq, "counts": position.counts, "blobs": len(position.blobs)}
+        for name, value in wanted.items():
+            if not _same(args[name], value):
+                what = "" if name == "counts" else f" {name}"
+                text = f"the seal in line {number} counts {args[name]!a}{what}, expected {value}"
+                return "seal-mismatch", number, text
         return None
-
-    def _last_line(self, position: Walk) -> bytes:
-        """Return the line that ends at `position`, looking back in growing steps."""
-        step = 1 << 14
-        while True:
-            begin = max(0, position.offset - step)
-            data = os.pread(self.fd, position.offset - begin, begin)
-            start = data.rfind(b"\n", 0, len(data) - 1) + 1
-            if start or not begin:
-                return data[start:]
-            step *= 8
 
     def _blob_fault(self, position: Walk) -> Finding | None:
         if not self.blobs:
             return None
         for name, seq in position.blobs.items():
-            wrong = check_blob(self.name, name)
+            wrong = check_blob(self.folder, name)
             if wrong is not None:
                 status, reason = wrong
                 what = "is missing" if status == "blob-missing" else "was changed"
@@ -312,9 +276,7 @@ class _Check:
             report.proved.append(f"all bodies beside the trace, {len(position.blobs)}, have the hashes that name them")
 
 
-def _may_name_blobs(fd: int, size: int) -> bool:
-    """Say whether the lines have to be searched for blobs: not if the seal counts none (section 6), which saves a
-    tenth of the time."""
-    tail = os.pread(fd, 1 << 12, max(0, size - (1 << 12)))
-    line = tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :]
-    return not (line[-SEAL_TAIL:].startswith(SHA) and seal_holds(line) and b'"blobs":0,' in line)
+def _same(got: object, wanted: object) -> bool:
+    """Compare what a seal counts; `true` and `1.0` are no counts."""
+    values = got.values() if isinstance(got, dict) else (got,)
+    return got == wanted and all(type(value) is int for value in values)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BUFFER = 64 * 1024
 """Whole lines are handed to the kernel at the latest when this many bytes wait."""
 
+_LATEST = 1e11
 _MANY = 4000
 """Lines from which on `hashlib` pays for its loading."""
 
@@ -152,7 +153,11 @@ class TraceWriter:
             from hashlib import sha256
 
             self._sha256 = sha256
-        raw = f'{{"prev":"{head}","seq":{count},"ts":{time() if ts is None else ts:.6f}{tail}'.encode("ascii")
+        if ts is None:
+            ts = time()
+        elif not -_LATEST < ts < _LATEST:  # NaN is neither
+            raise TraceError(f"trace: ts is {ts!a}, expected Unix seconds", code="value")
+        raw = f'{{"prev":"{head}","seq":{count},"ts":{ts:.6f}{tail}'.encode("ascii")
         if seal:
             raw += seal_sha(raw)
         size = len(raw)
