@@ -25,12 +25,12 @@ def fault(text: str) -> PolicyError:
     [
         (
             "# x\nraed: ./a",
-            "agentbox.policy:2: got the unknown key raed:, expected read, write, net, exec, env or allow",
+            "agentbox.policy:2: got the unknown key raed:, expected read, list, write, net, exec, env or allow",
             "did you mean `read:`?",
         ),
         (
             "Read: ./a",
-            "agentbox.policy:1: got the unknown key Read:, expected read, write, net, exec, env or allow",
+            "agentbox.policy:1: got the unknown key Read:, expected read, list, write, net, exec, env or allow",
             "did you mean `read:`? Keys are lower case",
         ),
         ("read = ./a", "agentbox.policy:1: got 'read = ./a', expected `key: value`", "did you mean `read: ./a`?"),
@@ -56,7 +56,7 @@ def fault(text: str) -> PolicyError:
         ),
         (
             "allow: ./a b, net: a.example",
-            "agentbox.policy:1: got ./a b after allow:, expected read, write, net, exec or env in front of it",
+            "agentbox.policy:1: got ./a b after allow:, expected read, list, write, net, exec or env in front of it",
             "did you mean `allow: read ./a b`?",
         ),
         (

@@ -24,7 +24,7 @@ function atHome(row) {
   return JSON.parse(JSON.stringify(row).replaceAll('{tmp}', folder));
 }
 
-for (const kind of ['read', 'write']) {
+for (const kind of ['read', 'list', 'write']) {
   for (const row of rows(kind)) {
     test(`${kind}: ${row.name}`, () => {
       const { rules, cases, cwd } = atHome(row);

@@ -58,7 +58,7 @@ SYSTEM_FILES = (
 """Files and trees that are readable without a rule and without an entry (docs/reference/architecture.md)."""
 
 
-GUARDED_KINDS = frozenset({"env", "exec", "net", "read", "write"})
+GUARDED_KINDS = frozenset({"env", "exec", "list", "net", "read", "write"})
 """The rule kinds that an interpreter's guard, the launcher and the supervisor hold together without a kernel layer."""
 
 

@@ -135,9 +135,9 @@ class Policy:
     def decide(self, key: str, *target: object) -> Decision:
         """Whether the policy allows `target`; never raises, and denies what it cannot understand.
 
-        Targets: `("read", path)` and `("write", path)` with an absolute resolved path; `("net", host, port)` or
-        `("net", host, port, address)` with a port or None for a look-up and the address that the name led to; `("net",
-        "unix:/path")`, or `unix:@name` for an abstract socket; `("exec", file, argv)` with an absolute resolved file
+        Targets: `("read", path)`, `("list", path)` and `("write", path)` with an absolute resolved path; `("net", host,
+        port)` or `("net", host, port, address)` with a port or None for a look-up and the address that the name led to;
+        `("net", "unix:/path")`, or `unix:@name` for an abstract socket; `("exec", file, argv)` with an absolute resolved file
         and all of argv; `("env", name)`.
         """
         try:
@@ -245,7 +245,7 @@ def _names_file(root: str, value: str) -> bool:
 
 
 def compiled_paths(rules: tuple[Rule, ...]) -> tuple[object, ...]:
-    """The read and write rules as the sealed matcher takes them; each knows its place in `rules`."""
+    """The rules for files as the sealed matcher takes them; each knows its place in `rules`."""
     return path_rules([{"key": rule.key, **rule.form} for rule in rules])
 
 

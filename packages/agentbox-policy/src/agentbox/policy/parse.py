@@ -169,7 +169,7 @@ def _value(item: str, key: str) -> Value:
 
 def _reads_as_two(value: Value, key: str) -> bool:
     """Whether a second rule was probably meant within a value; in double quotes all of it is one name."""
-    is_path = key in ("read", "write") or value.plain.startswith("unix:/")
+    is_path = key in ("read", "list", "write") or value.plain.startswith("unix:/")
     for count, (word, quoted) in enumerate(value.words):
         if quoted:
             continue
@@ -206,7 +206,7 @@ def _leading_key(item: str, alias: bool) -> tuple[str, str]:
 def _check_bare(item: str, current: str, alias: bool) -> None:
     """Refuse a bare item that was rather meant to name a key: `write ./out` is not silently a file of that name."""
     word, blank, _ = item.partition(" ")
-    if current not in ("", "read", "write") or (current and (not blank or '"' in word)):
+    if current not in ("", "read", "list", "write") or (current and (not blank or '"' in word)):
         return
     from agentbox.policy.suggest import missed_key
 

@@ -25,8 +25,8 @@ LAYERS: dict[str, tuple[str, str]] = {
 
 ENFORCES = {
     "netns": frozenset({"net"}),
-    "landlock": frozenset({"exec", "read", "write"}),
-    "seccomp": frozenset({"exec", "net", "read", "write"}),
+    "landlock": frozenset({"exec", "list", "read", "write"}),
+    "seccomp": frozenset({"exec", "list", "net", "read", "write"}),
 }
 """The rule kinds that each holds for every program of the run: the header says so before a layer's own code is loaded.
 """

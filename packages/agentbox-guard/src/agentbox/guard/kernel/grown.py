@@ -36,7 +36,7 @@ def grown_folders(policy: Policy, layers: Iterable[str]) -> list[str]:
 
 def identities(policy: Policy, also: Iterable[str]) -> dict[str, tuple[int, int] | None]:
     """What the paths of rules, and others, are now (`identity`): Landlock grants these objects for the whole run."""
-    rules = policy.rules_of(("exec", "read", "write"))
+    rules = policy.rules_of(("exec", "read", "list", "write"))
     paths = [rule.form["file" if rule.key == "exec" else "root"] for rule in rules]
     return {path: identity(path) for path in dict.fromkeys([*paths, *also]) if path}
 

@@ -13,6 +13,12 @@ HOLDS: dict[str, dict[str, str]] = {
         "seccomp": "every open, watch and extended attribute of every program, on the very object that it then gets",
         "seatbelt": "roots and globs of rules",
     },
+    "list": {
+        "guard": "every folder that the interpreter lists, decided on the resolved folder",
+        "landlock": "folders outside of every root of a rule; the folders below a root are not told apart",
+        "seccomp": "every folder that any program opens, on the very object that it then gets",
+        "seatbelt": "folders and globs of rules",
+    },
     "write": {
         "guard": "every file that the interpreter changes, decided on the resolved file",
         "landlock": "changes outside of every root of a rule; times, modes and attributes are not covered",
@@ -40,6 +46,7 @@ HOLDS: dict[str, dict[str, str]] = {
 UNHELD: dict[str, str] = {
     "read": "whether a file exists, its size, times and owner (stat), and where a link leads; "
     "what the caller left open as standard input",
+    "list": "whether a name that is guessed exists (stat); when the names of an allowed folder are used (watches)",
     "write": "the space that is used; what is written to an open standard output or error",
     "net": "what is said over an allowed connection, and what is told by asking for names below an allowed *.name",
     "exec": "what an allowed program does within the rules for files and network; "

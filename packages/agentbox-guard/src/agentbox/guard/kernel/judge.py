@@ -143,16 +143,16 @@ class Judge:
         /proc.
         """
         if path.startswith("/proc/"):
-            return self._proc(access, path, own)
+            return self._proc("list" if listing and access == "read" else access, path, own)
         if listing and (path in self._listable or (path == "/proc" and self._own_proc)):
             return EXEMPT
         if path in self.terminals or (path in DEVICES and _is_device(path)):
             return EXEMPT
         if access == "write":
             return self.named(path, lambda: self.protection.reason(path))
-        return self._ruled(path)
+        return self._ruled(path, "list" if listing else access)
 
-    def _ruled(self, path: str, access: str = "read") -> int | Denial:
+    def _ruled(self, path: str, access: str) -> int | Denial:
         key = (access, path)
         known = self._known.get(key)
         if known is None:

@@ -56,6 +56,11 @@ FILE_ONLY = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 NEWEST_ABI = 7
 """The newest that is understood; on a later kernel its additions are not used, which takes nothing away."""
 
+_RULED = {"read": READ, "list": READ_DIR, "write": READ | WRITE | IOCTL_DEV}
+"""What a rule grants below its root. That a `list:` rule is for one level only is held by the seccomp layer and the
+guard.
+"""
+
 _MOST_LOOKED_AT = 20000
 _ABI1_FS = (1 << 13) - 1
 _NEEDED = {"read": READ_FILE, "write": WRITE_FILE, "exec": EXECUTE | READ_FILE}
@@ -172,8 +177,8 @@ def plan_for(policy: Policy, context: Mapping[str, Any], *, abi: int) -> Plan:
     folders = context["grown"] if "grown" in context else grown_folders(policy, layers)
     _grant(granted, folders, EXECUTE | READ_FILE)
     _grant(granted, context.get("writable", {}).values(), READ | WRITE | IOCTL_DEV)
-    for rule in policy.rules_of(("read", "write")):
-        _grant(granted, _roots(rule, layers), READ | WRITE | IOCTL_DEV if rule.key == "write" else READ)
+    for rule in policy.rules_of(("read", "list", "write")):
+        _grant(granted, _roots(rule, layers), _RULED[rule.key])
     # Where the network is not a namespace of its own, TCP goes only over connections that are handed in.
     alone = "netns" not in layers and "seccomp" in layers
     return Plan(abi, tuple(granted.items()), handled_net=CONNECT_TCP if alone else 0)

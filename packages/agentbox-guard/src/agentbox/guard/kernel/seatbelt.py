@@ -41,7 +41,7 @@ class Seatbelt:
     """A layer like those of Linux; not in their table, as it is not verified."""
 
     name = "seatbelt"
-    enforces = frozenset({"exec", "read", "write"})
+    enforces = frozenset({"exec", "list", "read", "write"})
 
     def probe(self, platform: str = sys.platform) -> str:
         """Always something missing: the layer is unverified, so nothing relies on it."""
@@ -83,6 +83,8 @@ def profile(policy: Policy, context: Mapping[str, Any]) -> str:
         lines.append("(allow process-exec)")
     for rule in policy.rules_of(("read", "write")):
         lines.append(f"(allow file-read*{' file-write*' if rule.key == 'write' else ''} {_filter(rule)})")
+    # Names are read as a folder's data; a folder named exactly gives nothing below it.
+    lines += [f"(allow file-read* {_exactly(rule)})" for rule in policy.rules_of(("list",))]
     lines += _protections(policy)
     lines += _allow("file-read* file-write*", context.get("writable", {}).values())
     lines += [f"(deny file-write* {_tree(path)})" for path in context.get("sealed", ())]
@@ -101,6 +103,11 @@ def _ruled_programs(policy: Policy) -> list[str]:
 
 def _tree(path: str) -> str:
     return f"(subpath {_quoted(path)})"
+
+
+def _exactly(rule: Rule) -> str:
+    """The folder of a `list:` rule, or what its glob matches."""
+    return f"(literal {_quoted(rule.form['root'])})" if rule.form["glob"] is None else _filter(rule)
 
 
 def _filter(rule: Rule) -> str:

@@ -36,7 +36,7 @@ def is_free(policy: Policy, used: Iterable[str]) -> bool:
             return False  # a link: what it leads to has another name, by which it would be decided
     except OSError:
         return False
-    named = [rule.form["root"] for rule in policy.rules_of(("read", "write"))]
+    named = [rule.form["root"] for rule in policy.rules_of(("read", "list", "write"))]
     programs = [rule.form["file"] for rule in policy.rules_of(("exec",)) if rule.form["file"]]
     return not any(is_in(os.path.realpath(path)) for path in dict.fromkeys([*named, *programs, *used]))
 

@@ -117,7 +117,7 @@ def judge_file(
                 return 0
         elif path.endswith(refused):
             return foreign_reason
-        elif access == "read" or path.rpartition("/")[0].endswith("/fd") or (opening and rest == "comm"):
+        elif access != "write" or path.rpartition("/")[0].endswith("/fd") or (opening and rest == "comm"):
             return 0  # a descriptor that leads to no file (a pipe, a socket) is the process's own already
     if path_decide(access, path, rules) < 0:
         return path_reason(access, path, rules)
@@ -144,7 +144,7 @@ def reject(
     Reading what is not there fails as it always does: programs probe for optional files, and printing a traceback looks
     for "<string>".
     """
-    if access == "read" and reason not in builtin:
+    if access != "write" and reason not in builtin:
         try:
             lstat(path)
         except OSError as error:

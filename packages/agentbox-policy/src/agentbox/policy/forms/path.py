@@ -148,18 +148,17 @@ def glob_matches(patterns: "tuple[Any, ...]", rest: str, *, segment_matches=segm
 
 
 def path_rules(rules: "Any", *, glob_patterns=glob_patterns, enumerate=enumerate) -> "tuple[Any, ...]":
-    """Turn the `rules` of a normal form into what `path_decide` takes: (index, writes, root, prefix, patterns or None),
-    ...
+    """Turn `rules` of a normal form into what `path_decide` takes: (index, key, root, prefix, patterns or None), ...
 
-    Index is the place in `rules`, of which only `read` and `write` count. `prefix` is the root with one slash at its
-    end.
+    Index is the place in `rules`, of which only `read`, `list` and `write` count. `prefix` is the root with one slash
+    at its end.
     """
     made = []
     for index, rule in enumerate(rules):
-        if rule["key"] == "read" or rule["key"] == "write":
+        if rule["key"] in ("read", "list", "write"):
             root, glob = rule["root"], rule["glob"]
             prefix = root if root[-1:] == "/" else root + "/"
-            made.append((index, rule["key"] == "write", root, prefix, None if glob is None else glob_patterns(glob)))
+            made.append((index, rule["key"], root, prefix, None if glob is None else glob_patterns(glob)))
     return (*made,)
 
 
@@ -185,17 +184,17 @@ def path_decide(
     glob_matches=glob_matches,
     len=len,
 ) -> int:
-    """The index of the first rule that allows `access` ("read" or "write") to the resolved `path`, or -1. A write rule
-    allows reading.
+    """The index of the first rule that allows `access` ("read", "list" or "write") to the resolved `path`, or -1.
+
+    A write rule allows reading, and a rule for reading allows listing; a list rule names folders and nothing in them.
     """
-    if not path_is_plain(path) or (access != "read" and access != "write"):
+    if not path_is_plain(path) or access not in ("read", "list", "write"):
         return -1
-    write = access == "write"
-    for index, writes, root, prefix, patterns in rules:
-        if write and not writes:
+    for index, key, root, prefix, patterns in rules:
+        if (access == "write" and key != "write") or (access == "read" and key == "list"):
             continue
         if patterns is None:
-            if path.startswith(prefix) or path == root:
+            if path == root or (key != "list" and path.startswith(prefix)):
                 return index
         elif path.startswith(prefix) and path != prefix:
             if glob_matches(patterns, path[len(prefix) :]):
@@ -319,7 +318,7 @@ def path_fix(
     or that no system can hold.
     A line for writing never has the path itself made as a folder before the next run.
     """
-    if (access != "read" and access != "write") or not path_is_plain(path) or len(path) > 4095:
+    if access not in ("read", "list", "write") or not path_is_plain(path) or len(path) > 4095:
         return ""
     if of_one_run(path, cwd):
         return ""
@@ -380,6 +379,8 @@ def path_reason(
         return "it is not a resolved absolute path"
     if access == "write" and path_decide("read", path, rules) >= 0:
         return "the policy allows reading it, not writing"
+    if access == "list":
+        return "no list, read or write rule covers it"
     if access == "read":
         return "no read or write rule covers it"
     return "no write rule covers it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agentbox.policy.rules.env import Env
 from agentbox.policy.rules.exec import Exec
+from agentbox.policy.rules.list import List
 from agentbox.policy.rules.net import Net
 from agentbox.policy.rules.read import Read
 from agentbox.policy.rules.write import Write
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Kind] = {
     "read": Read(),
+    "list": List(),
     "write": Write(),
     "net": Net(),
     "exec": Exec(),

@@ -1,4 +1,4 @@
-"""What `read:` and `write:` share: a path or a glob, compiled to the path form (docs/spec/policy.md, section 5).
+"""What the rules for files share: a path or a glob, compiled to the path form (docs/spec/policy.md, section 5).
 
 Never compares a path itself: the sealed matcher does, in the agent and here alike.
 """
@@ -35,7 +35,7 @@ def plain_path(given: object) -> str:
 
 
 class Files(Kind):
-    """The base of the two kinds; `key` is also the access that is asked for."""
+    """The base of the three kinds; `key` is also the access that is asked for."""
 
     members = (("root", (str,)), ("glob", (str, type(None))))
 

@@ -72,7 +72,8 @@ def _value(box: Box, call: Call, follow: bool) -> None:
     try:
         name = box.memory.text(call.pid, call.args[1], _MOST_NAME)
         if not name.startswith(_PLAIN):
-            if not box.allowed(call, "fs.xattr", {"path": found.text}, _judge(box, call, found)):
+            folder = stat.S_ISDIR(os.fstat(found.fd).st_mode)
+            if not box.allowed(call, "fs.xattr", {"path": found.text}, _judge(box, call, found, folder)):
                 raise refused()
             if name.startswith(_PRIVILEGED):
                 raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
@@ -88,7 +89,7 @@ def _names(box: Box, call: Call, follow: bool) -> None:
     try:
         names = [os.fsencode(name) for name in os.listxattr(_FD % found.fd)]
         if any(not name.startswith(_PLAIN) for name in names):
-            judged = _judge(box, call, found)
+            judged = _judge(box, call, found, stat.S_ISDIR(os.fstat(found.fd).st_mode))
             kept = type(judged) is int or box.scribe.observing
             names = [name for name in names if name.startswith(_PLAIN) or (kept and not name.startswith(_PRIVILEGED))]
     finally:

@@ -37,6 +37,14 @@ def glance(path: str, *, lstat=lstat, OSError=OSError) -> tuple[None, int]:
         return None, -1
 
 
+def is_folder(path: str, *, lstat=lstat, OSError=OSError) -> bool:
+    """Whether a resolved path is a directory now."""
+    try:
+        return lstat(path).st_mode & 0o170000 == 0o040000
+    except OSError:
+        return False
+
+
 def on_open(
     path: Any,
     mode: Any,
@@ -58,6 +66,7 @@ def on_open(
     vault=None,
     contained=False,
     glance=glance,
+    is_folder=is_folder,
     accmode=O_ACCMODE,
     write_flags=WRITE_FLAGS,
     o_path=O_PATH,
@@ -103,6 +112,8 @@ def on_open(
     if judged == 0 or (hashing and judged == 1):
         return None
     if judged != 1:
+        if is_folder(resolved):
+            return check_file("fs.list", "list", resolved, {"path": traced(resolved)})
         return reject("fs.read", "read", resolved, judged, {"path": resolved})
     args = {"path": traced(resolved)}
     if flags & o_path:  # it reads nothing, and the kernel's layers show no such open
@@ -121,9 +132,17 @@ def on_open(
 
 
 def on_listing(
-    op: str, path: Any, *, place=place, unclear=unclear, check_file=check_file, traced=traced, listable=frozenset()
+    op: str,
+    path: Any,
+    *,
+    place=place,
+    unclear=unclear,
+    check_file=check_file,
+    is_folder=is_folder,
+    traced=traced,
+    listable=frozenset(),
 ) -> Refusal | None:
-    """Names in a directory, or a file's extended attributes: read access.
+    """Names in a directory or its extended attributes: list access. A file's extended attributes: read access.
 
     The script's own directory is listed by every import.
     """
@@ -132,7 +151,8 @@ def on_listing(
         return unclear(op, path)
     if op == "fs.list" and resolved in listable:
         return None
-    return check_file(op, "read", resolved, {"path": traced(resolved)})
+    access = "list" if op == "fs.list" or is_folder(resolved) else "read"
+    return check_file(op, access, resolved, {"path": traced(resolved)})
 
 
 def on_files(event: str, args: tuple[Any, ...], *, on_open=on_open, on_listing=on_listing) -> Refusal | None:

@@ -157,11 +157,11 @@ module.exports = function pathForm(p) {
     const made = [];
     for (let index = 0; index < rules.length; index += 1) {
       const { key, root, glob } = rules[index];
-      if (key !== 'read' && key !== 'write') continue;
+      if (key !== 'read' && key !== 'list' && key !== 'write') continue;
       push(made, {
         __proto__: null,
         index,
-        writes: key === 'write',
+        key,
         root,
         prefix: endsWith(root, '/') ? root : `${root}/`,
         patterns: glob === null ? null : globPatterns(glob),
@@ -178,14 +178,14 @@ module.exports = function pathForm(p) {
     return !(includes(path, '/./') || includes(path, '/../') || endsWith(path, '/.') || endsWith(path, '/..'));
   }
 
-  /** The index of the first rule that allows `access` (read or write) to the resolved `path`, or -1. */
+  /** The index of the first rule that allows `access` (read, list or write) to the resolved `path`, or -1. */
   function decide(access, path, rules) {
-    if (!isPlain(path) || (access !== 'read' && access !== 'write')) return -1;
+    if (!isPlain(path) || (access !== 'read' && access !== 'list' && access !== 'write')) return -1;
     for (let i = 0; i < rules.length; i += 1) {
-      const { index, writes, root, prefix, patterns } = rules[i];
-      if (access === 'write' && !writes) continue;
+      const { index, key, root, prefix, patterns } = rules[i];
+      if ((access === 'write' && key !== 'write') || (access === 'read' && key === 'list')) continue;
       if (patterns === null) {
-        if (path === root || startsWith(path, prefix)) return index;
+        if (path === root || (key !== 'list' && startsWith(path, prefix))) return index;
       } else if (startsWith(path, prefix) && path !== prefix) {
         if (globMatches(patterns, slice(path, prefix.length))) return index;
       } else if (path === root && globMatches(patterns, '')) {
@@ -288,7 +288,7 @@ module.exports = function pathForm(p) {
 
   /** The policy line that would allow this access; '' when there is none. */
   function fix(access, path, cwd) {
-    if ((access !== 'read' && access !== 'write') || !isPlain(path) || !fits(path) || ofOneRun(path, cwd)) return '';
+    if ((access !== 'read' && access !== 'list' && access !== 'write') || !isPlain(path) || !fits(path) || ofOneRun(path, cwd)) return '';
     for (let i = 0; i < OWN.length; i += 1) if (startsWith(`${path}/`, OWN[i])) return '';
     let shown = path;
     if (path === cwd) shown = '.';
@@ -304,6 +304,7 @@ module.exports = function pathForm(p) {
   function reason(access, path, rules) {
     if (!isPlain(path)) return 'it is not a resolved absolute path';
     if (access === 'write' && decide('read', path, rules) >= 0) return 'the policy allows reading it, not writing';
+    if (access === 'list') return 'no list, read or write rule covers it';
     return access === 'read' ? 'no read or write rule covers it' : 'no write rule covers it';
   }
 

@@ -62,7 +62,7 @@ module.exports = function install(kit, binding) {
 
   /** Refuse a file access. Reading what is not there fails as it always does: programs probe for optional files. */
   function reject(op, access, path, reason, args, facts) {
-    if (access === 'read' && !decide.isBuiltIn(reason) && isAbsent(path)) return missing(facts.syscall, facts.path);
+    if (access !== 'write' && !decide.isBuiltIn(reason) && isAbsent(path)) return missing(facts.syscall, facts.path);
     return report.deny(op, args, access, path, reason, decide.fix(access, path, reason), facts);
   }
 
@@ -93,7 +93,10 @@ module.exports = function install(kit, binding) {
     if (path === null) return unclear('fs.read', 'read', facts);
     const judged = decide.judge('read', path);
     if (judged === decide.SILENT) return undefined;
-    if (judged !== decide.RECORDED) return reject('fs.read', 'read', path, judged, member('path', path), facts);
+    if (judged !== decide.RECORDED) {
+      if (glance(path).size === -2) return check('fs.list', 'list', path, member('path', decide.shown(path)), facts);
+      return reject('fs.read', 'read', path, judged, member('path', path), facts);
+    }
     const named = member('path', decide.shown(path));
     const { sha256, size } = kit.contained ? glance(path) : digest(path);
     if (size === -2) return report.witness('fs.list', named, facts);
@@ -129,9 +132,9 @@ module.exports = function install(kit, binding) {
   function checkList(text, syscall) {
     const facts = factsOf(syscall, text);
     const path = paths.resolve(text, true);
-    if (path === null) return unclear('fs.list', 'read', facts);
+    if (path === null) return unclear('fs.list', 'list', facts);
     if (decide.isListable(path)) return undefined;
-    return check('fs.list', 'read', path, member('path', decide.shown(path)), facts);
+    return check('fs.list', 'list', path, member('path', decide.shown(path)), facts);
   }
 
   function checkWatch(text) {
