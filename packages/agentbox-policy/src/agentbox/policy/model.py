@@ -137,8 +137,8 @@ class Policy:
 
         Targets: `("read", path)`, `("list", path)` and `("write", path)` with an absolute resolved path; `("net", host,
         port)` or `("net", host, port, address)` with a port or None for a look-up and the address that the name led to;
-        `("net", "unix:/path")`, or `unix:@name` for an abstract socket; `("exec", file, argv)` with an absolute resolved file
-        and all of argv; `("env", name)`.
+        `("net", "unix:/path")`, or `unix:@name` for an abstract socket; `("exec", file, argv)` with an absolute
+        resolved file and all of argv; `("env", name)`.
         """
         try:
             return self._decide(key, target)
