@@ -52,6 +52,9 @@ if TYPE_CHECKING:
         own_processes: bool
         """Whether no process can even name one that is not of the run."""
 
+        own_network: bool
+        """Whether abstract names are the run's own (unix(7)): one of the machine is reached only by a rule."""
+
     class Decider(Protocol):
         """Decides one family of asked operations; a row of `agentbox.guard.decisions.DECIDERS`."""
 

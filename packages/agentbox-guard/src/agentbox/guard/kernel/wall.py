@@ -108,6 +108,7 @@ class Wall:
         if self.box.landlock or scribe.observing:  # which tells what would be refused, and leaves Landlock out
             self.box.reaches = Reach(desk.policy, message)
         self.own_processes = netns
+        self.own_network = netns
         self._spare = Spare()
         self._listeners: list[Listener] = []
         self._ended: dict[int, int] = {}

@@ -97,25 +97,27 @@ def on_unix(
     channel="",
     owned=(frozenset(), ()),
     bytes=bytes,
+    str=str,
     type=type,
     issubclass=issubclass,
     bytearray=bytearray,
 ) -> Refusal | None:
-    """A unix socket by path.
+    """A unix socket by path or by abstract name, which the supervisor decides on.
 
-    The guard's own channel and the run's private folders are free; abstract names have no owner and are refused.
+    The guard's own channel and the run's private folders are free.
     """
     if type(address) is bytearray:
         address = bytes(address)
     elif issubclass(type(address), bytes) and type(address) is not bytes:  # C has asked its buffer, which may lie
         reason = "an address must be a plain str or bytes"
         return refuse(op, {"path": "?"}, "net", "unix:?", reason, None)
-    text = exact_text(address)
-    if text is None or text == "":
-        target = "unix:" + ("?" if text is None else "@")
-        return refuse(
-            op, {"path": target}, "net", target, "an abstract unix socket belongs to nobody and cannot be ruled", None
-        )
+    abstract = (type(address) is bytes or type(address) is str) and (not address or address[0] in (0, "\0"))
+    text = exact_text(address[1:] if abstract else address)
+    if text is None:
+        reason = "its name holds a NUL byte, or is no plain str or bytes"
+        return refuse(op, {"path": "?"}, "net", "unix:?", reason, None)
+    if abstract or text == "":
+        return inquire(op, {"path": "@" + text}, "@" + text)
     if text == channel and op == "net.connect":
         return None
     path = resolve(text, True)

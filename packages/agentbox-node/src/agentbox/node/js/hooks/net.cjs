@@ -74,8 +74,7 @@ module.exports = function install(kit, binding, name) {
   function unix(op, text) {
     const facts = { __proto__: null, address: text };
     if (text === '' || text[0] === '\0') {
-      const reason = 'an abstract unix socket belongs to nobody and cannot be ruled';
-      return report.deny(op, member('path', `@${p.slice(text, 1)}`), 'net', 'unix:@', reason, '', facts);
+      return report.inquire(op, member('path', `@${p.slice(text, 1)}`), facts).error;
     }
     if (text === channel.address && op === 'net.connect') return undefined;
     const path = paths.resolve(text, true);
