@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("policy", "trace", "guard", "replay", "node", "cli")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.packaging
 
 
 def run(*command: str | Path, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:

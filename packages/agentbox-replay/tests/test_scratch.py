@@ -389,16 +389,17 @@ def test_close_leaves_nothing(uid: int | None, tree: Path) -> None:
     """After `close` there is no process, no mount and no new file."""
 
     def left() -> list[object]:
-        ours = sorted(name for name in os.listdir("/tmp") if name.startswith("agentbox-scratch-"))
-        return [ours, Path("/proc/self/mountinfo").read_text()]
+        return [os.listdir(tempfile.gettempdir()), Path("/proc/self/mountinfo").read_text()]
 
     def act() -> object:
+        tempfile.tempdir = tempfile.mkdtemp()  # in a forked child; others make files in /tmp meanwhile
         before = left()
         view = Scratch.open([str(tree)])
         view.write(str(tree / "x"), b"x")
         view.close()
         view.close()
         after = left()
+        os.rmdir(tempfile.tempdir)
         try:
             os.kill(view.pid, 0)
         except ProcessLookupError:

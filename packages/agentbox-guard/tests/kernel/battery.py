@@ -103,7 +103,7 @@ def edit_editor_tasks():
 
 
 def answered(one):
-    one.settimeout(20)
+    one.settimeout(100)
     assert one.recv(10) == b"hello"
 
 

@@ -3,14 +3,13 @@
 import errno
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
+from kit.waiting import PATIENCE, read_until
 
 from agentbox.guard.kernel import bpf, callnumbers, rows, syscalls
 
@@ -56,13 +55,7 @@ WAITING = """
 
 def said_over(leader, terminal):
     """What a session with a terminal of its own says until `over`, or its end; it is ended then."""
-    said, deadline = b"", time.monotonic() + 50
-    while b"over" not in said and time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                said += os.read(terminal, 4096)
-            except OSError:  # EIO: nobody has it open any more
-                break
+    said = read_until(terminal, b"over")
     os.kill(leader, signal.SIGKILL)
     os.waitpid(leader, 0)
     os.close(terminal)
@@ -95,7 +88,7 @@ class Bench:
     def start(self, command, without=(), **more):
         return subprocess.Popen(command, cwd=self.ws, preexec_fn=lambda: lack(without), text=True, **more)
 
-    def run(self, command, without=(), timeout=60, **more):
+    def run(self, command, without=(), timeout=PATIENCE, **more):
         return subprocess.run(
             command, cwd=self.ws, preexec_fn=lambda: lack(without), capture_output=True, text=True, timeout=timeout,
             **more,

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+from kit.waiting import PATIENCE
+
 
 class Box:
     """Compiles an agent, and runs it with and without the sandbox."""
@@ -23,7 +25,7 @@ class Box:
     def plain(self, *words):
         """The agent without the sandbox."""
         command = [str(self.folder / "agent"), *words]
-        return subprocess.run(command, cwd=self.folder / "ws", capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd=self.folder / "ws", capture_output=True, text=True, timeout=PATIENCE)
 
     def boxed(self, policy, *words, command=(), options=()):
         """The agent, or another command, under a policy."""
@@ -34,7 +36,9 @@ class Box:
             *options, "--", *(command or (str(self.folder / "agent"), *words)),
         ]  # fmt: skip
         environ = {**os.environ, "TMPDIR": str(state)}
-        return subprocess.run(command, cwd=self.folder / "ws", env=environ, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            command, cwd=self.folder / "ws", env=environ, capture_output=True, text=True, timeout=PATIENCE
+        )
 
     def trace(self):
         """The entries of the last run."""

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import syscalls
 
@@ -28,7 +29,7 @@ USERS = [
 ]
 
 
-def in_child(work: Callable[[], Any], user: int = -1, timeout: int = 30) -> Any:
+def in_child(work: Callable[[], Any], user: int = -1, timeout: int = PATIENCE) -> Any:
     """What `work` returned, or the exception that it raised, in a forked child that has become `user`."""
     reader, writer = os.pipe()
     pid = os.fork()

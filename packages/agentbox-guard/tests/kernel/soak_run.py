@@ -24,7 +24,7 @@ from agentbox.trace import verify
 AGENT = Path(__file__).with_name("soak_agent.py")
 MOST_GROWTH = 8.0
 """MB by which the supervisor's memory may have grown between two rests; a leak of 50 bytes an act would be more."""
-SETTLES = 5.0  # seconds in which what was closed is noticed
+SETTLES = 60.0  # seconds in which what was closed is noticed
 
 
 class Server:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 
 import pytest
+from kit.waiting import PATIENCE
 from scenes import scenes, source_folders
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -165,7 +166,7 @@ class Scene:
             ]  # fmt: skip
             environ["PYTHONPATH"] = ":".join(source_folders())
         done = subprocess.run(
-            command, cwd=f"{self.folder}/ws", env=environ, capture_output=True, text=True, timeout=60,
+            command, cwd=f"{self.folder}/ws", env=environ, capture_output=True, text=True, timeout=PATIENCE,
             pass_fds=(self.descriptor,), preexec_fn=self.drop,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

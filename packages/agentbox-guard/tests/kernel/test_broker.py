@@ -17,6 +17,7 @@ import pytest
 from confined_child import in_child
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.waiting import PATIENCE
 
 from agentbox.guard.jobs import Jobs
 from agentbox.guard.kernel import broker as brokers
@@ -90,7 +91,7 @@ class Side:
         poll.register(self.broker.fileno(), select.POLLIN)
         poll.register(self.jobs.wake, select.POLLIN)
         while not done:
-            assert poll.poll(5000), "nothing came of it"
+            assert poll.poll(PATIENCE * 1000), "nothing came of it"
             self.jobs.collect()
             self.broker.ready()
         return done[0]
@@ -161,7 +162,7 @@ def says(answer: Answer) -> bytes:
     """What the server behind a dialled connection answers; closes it."""
     assert answer.errno == 0 and answer.socket is not None
     with socket.socket(fileno=answer.socket.detach()) as connection:
-        connection.settimeout(20)
+        connection.settimeout(100)
         connection.sendall(b"hello")
         return connection.recv(10)
 
@@ -220,7 +221,7 @@ def test_a_host_server_is_reached_by_rule(host: str, nonblocking: bool) -> None:
         if answer.errno == errno.EINPROGRESS:
             poll = select.poll()
             poll.register(answer.socket.fileno(), select.POLLOUT)
-            assert poll.poll(5000)
+            assert poll.poll(PATIENCE * 1000)
             answer.errno = answer.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         assert says(answer) == b"hello"
 
@@ -351,7 +352,7 @@ def test_a_datagram_goes_out_by_rule_and_the_answer_comes_back() -> None:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker,
     ):
         server.bind(("127.0.0.1", 0))
-        server.settimeout(20)
+        server.settimeout(100)
         port = server.getsockname()[1]
         how = {"op": "net.send", "kind": socket.SOCK_DGRAM, "payload": b"ping"}
         with side(f"net: u.example.com\nnet: 127.0.0.1:{port}\n", {"u.example.com": ("127.0.0.1",)}) as one:
@@ -361,7 +362,7 @@ def test_a_datagram_goes_out_by_rule_and_the_answer_comes_back() -> None:
             data, peer = server.recvfrom(10)
             server.sendto(b"pong", peer)
             with socket.socket(fileno=answer.socket.detach()) as put:
-                put.settimeout(20)
+                put.settimeout(100)
                 assert (data, put.recv(10)) == (b"ping", b"pong")
             assert one.judge("127.0.0.1", port + 1 if port < 65535 else 1, **how).denial is not None
         with side(f"net: 127.0.0.1:{port}\n", inside=1) as one:
@@ -423,7 +424,7 @@ def test_bytes_are_counted_when_a_connection_ends() -> None:
         poll.register(traffic.fileno(), select.POLLIN)
         ended: list[Any] = []
         while not ended:
-            assert poll.poll(5000)
+            assert poll.poll(PATIENCE * 1000)
             ended = traffic.read()
     assert ended == [("key", 5000, 5000)]
     with echo_server() as port, socket.create_connection(("127.0.0.1", port)) as connection:

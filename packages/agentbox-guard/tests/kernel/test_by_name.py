@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from confined_child import in_child
+from kit.waiting import PATIENCE
 from neighbour import listening
 
 from agentbox.guard.kernel import dnswire, landlock, netns, seccomp, syscalls
@@ -96,7 +97,7 @@ def box(folder: Path, policy: str, *command: str) -> tuple[str, str, list[dict[s
         env={"PATH": os.environ["PATH"], "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     trace = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
@@ -109,7 +110,7 @@ def fetch(program: str, url: str) -> tuple[str, ...]:
     if program == "node":
         code = f"fetch('{url}').then(r => r.text()).then(t => process.stdout.write(t), e => console.log(e.cause.code))"
         return ("node", "-e", code)
-    code = f"import urllib.request as u; print(u.urlopen('{url}', timeout=20).read().decode(), end='')"
+    code = f"import urllib.request as u; print(u.urlopen('{url}', timeout=100).read().decode(), end='')"
     return (sys.executable, *(("-I",) if program == "python -I" else ()), "-c", code)
 
 
@@ -139,7 +140,7 @@ def test_an_allowed_name_is_reached_and_recorded_by_name(tmp_path: Path, program
                 net.served,
             )
 
-    control, out, errors, trace, asked, served = in_child(work, timeout=90)
+    control, out, errors, trace, asked, served = in_child(work)
     assert control == "hello from other.example.test\n"
     assert out == "hello from web.example.test\n", errors
     assert set(asked) == {"web.example.test"} and served[-1] == "web.example.test"
@@ -161,7 +162,7 @@ def test_another_name_is_refused_without_a_query(tmp_path: Path, program: str) -
             rules = "net: web.example.test:80\nexec: *\n"
             return *box(tmp_path, rules, *fetch(program, "http://other.example.test/")), net.asked, net.served
 
-    out, _, trace, asked, served = in_child(work, timeout=90)
+    out, _, trace, asked, served = in_child(work)
     assert "hello" not in out and served == [] and asked == []
     denied = [entry for entry in trace if entry["kind"] == "deny" and entry["op"].startswith("net.")]
     assert any("net: other.example.test" in str(entry.get("fix")) for entry in denied)
@@ -171,7 +172,7 @@ NAMES = """
 import socket, sys
 for name in sys.argv[1:]:
     try:
-        with socket.create_connection((name.replace("\\0", chr(0)), 80), timeout=20) as one:
+        with socket.create_connection((name.replace("\\0", chr(0)), 80), timeout=100) as one:
             one.sendall(b"GET / HTTP/1.1\\r\\nHost: " + ascii(name).encode() + b"\\r\\n\\r\\n")
             print(name, one.recv(99)[9:12] == b"200")
     except (OSError, ValueError) as error:
@@ -194,7 +195,7 @@ def test_no_other_name_passes_for_an_allowed_one(tmp_path: Path) -> None:
             net.served.clear()
             return bare, *box(tmp_path, "net: web.example.test:80\nexec: *\n", *command), net.asked, net.served
 
-    bare, out, errors, trace, asked, served = in_child(work, timeout=90)
+    bare, out, errors, trace, asked, served = in_child(work)
     assert {line for line in bare.splitlines() if line.endswith(" True")} == {f"{name} True" for name in SAME + ASTRAY}
     assert {line for line in out.splitlines() if line.endswith(" True")} == {f"{name} True" for name in SAME}, errors
     assert set(asked) == {"web.example.test"}
@@ -217,7 +218,7 @@ def test_an_allowed_name_does_not_lead_to_this_machine(tmp_path: Path, program: 
             allowed = box(tmp_path, "net: inner.example.test\nnet: 127.0.0.1:80\nexec: *\n", *command)
             return refused[0], before, allowed[0]
 
-    refused, served, allowed = in_child(work, timeout=90)
+    refused, served, allowed = in_child(work)
     assert "hello" not in refused and served == []
     assert allowed == "hello from inner.example.test\n"
 
@@ -233,7 +234,7 @@ def test_the_real_address_alone_is_not_allowed_by_the_name(tmp_path: Path, progr
             urls = (f"http://{PUBLIC}/", "http://web.example.test:81/", "http://198.18.5.5/", "http://127.0.0.1/")
             return [box(tmp_path, rules, *fetch(program, url))[0] for url in urls] + net.served
 
-    assert not any("hello" in out for out in in_child(work, timeout=90))
+    assert not any("hello" in out for out in in_child(work, timeout=PATIENCE))
 
 
 def need(program: str) -> None:
@@ -271,7 +272,7 @@ for place in (('127.0.0.1', 53), ('{PUBLIC}', 53), ('8.8.8.8', 53)):
             out = box(tmp_path, "net: web.example.test\nexec: *\n", sys.executable, "-I", "-c", code)
             return *out, net.asked
 
-    out, _, trace, asked = in_child(work, timeout=90)
+    out, _, trace, asked = in_child(work)
     assert asked == []
     assert out.splitlines()[:2] == ["127.0.0.1 udp 3", "127.0.0.1 tcp 3"]
     assert all(line.endswith("failed") for line in out.splitlines()[2:])

@@ -8,6 +8,7 @@ import shutil
 import stat
 
 import pytest
+from kit.waiting import PATIENCE
 from test_confined import Box
 
 from agentbox.guard.kernel import landlock, netns, seccomp
@@ -210,7 +211,7 @@ def test_a_file_that_was_removed_but_has_another_name_keeps_its_mode(box):
         running = subprocess.Popen(command, cwd=box.ws, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert running.stdout.readline() == "ready\n"
         os.unlink(box.ws / "one")
-        out, _ = running.communicate("\n", timeout=60)
+        out, _ = running.communicate("\n", timeout=PATIENCE)
         results.append((out, stat.S_IMODE(os.stat(box.folder / f"two-{boxed}").st_mode)))
     assert results == [("chmod ok\n", 0o777), ("chmod EACCES\n", 0o600)]
 

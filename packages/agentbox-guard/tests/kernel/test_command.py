@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from kit.waiting import PATIENCE
 from test_confined import Box
 
 from agentbox.guard import command as commands
@@ -75,7 +76,7 @@ def test_a_replay_is_the_same_run(box, layers):
     assert box.run("read: .\n", *command, options=["--layers", layers]).status == 0
     words = box.command("read: .\n", command)
     words[words.index("run")] = "replay"
-    done = subprocess.run(words, cwd=box.ws, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=box.ws, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and "replay ok" in done.stderr, done.stderr
 
 
@@ -95,7 +96,7 @@ class Slow:
         self.end = threading.Event()
 
     def file(self, path):
-        assert self.end.wait(10)
+        assert self.end.wait(PATIENCE)
         return "0" * 64
 
 

@@ -8,9 +8,9 @@ import stat
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
+from kit.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 EXEC = "exec: bash, exec: sh, exec: cat, exec: sleep, exec: mkfifo, exec: env\n"
@@ -58,7 +58,7 @@ class Box:
         return Run(self.folder, self.bare(*self.command(policy, argv, options), **more))
 
     def bare(self, *argv, **more):
-        return subprocess.run(argv, cwd=self.ws, capture_output=True, text=True, timeout=60, **more)
+        return subprocess.run(argv, cwd=self.ws, capture_output=True, text=True, timeout=PATIENCE, **more)
 
     def python(self, code, name="program.py"):
         """The command that runs `code` in an interpreter without a guard."""
@@ -194,21 +194,16 @@ def test_a_signal_to_the_own_group_spares_the_supervisor(box):
 @pytest.mark.attempt("P13")
 def test_the_death_of_the_supervisor_ends_everything(box):
     """kill -9 of it leaves no process of the run, and a trace whose lines are whole."""
-    marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
+    marker = f"marker-{os.getpid()}-{os.urandom(4).hex()}"
     command = box.command(
-        f"write: .\n{EXEC}", ["bash", "-c", f"sleep 60 & setsid sleep 61 & echo up; exec -a {marker} sleep 62"]
+        f"write: .\n{EXEC}", ["bash", "-c", f"sleep 600 & setsid sleep 601 & echo up; exec -a {marker} sleep 602"]
     )
     process = subprocess.Popen(command, cwd=box.ws, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"up\n"
-    deadline = time.monotonic() + 10
-    while not alive(marker) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert alive(marker)
+    wait_until(lambda: alive(marker), "the program")
     process.kill()
     process.wait()
-    while alive(marker) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(marker)
+    wait_until(lambda: not alive(marker), "its end")
     with process.stdout:
         assert process.stdout.read() == b""  # nobody holds the other end any more
     data = (box.folder / "state" / "trace.jsonl").read_bytes()
@@ -327,7 +322,7 @@ def test_bits_that_give_rights_to_others_are_not_set(box):
 @pytest.mark.attempt("F7", "P13")
 def test_nothing_is_left_in_the_workspace(box):
     """The protection of files that are not there makes none, also when the run is killed."""
-    command = box.command(f"write: .\n{EXEC}", ["bash", "-c", "echo up; exec sleep 60"])
+    command = box.command(f"write: .\n{EXEC}", ["bash", "-c", "echo up; exec sleep 600"])
     with subprocess.Popen(command, cwd=box.ws, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGKILL)

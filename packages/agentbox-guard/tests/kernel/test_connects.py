@@ -12,6 +12,7 @@ import threading
 
 import pytest
 from bench import Bench
+from kit.waiting import PATIENCE
 from test_waits import Crowded
 
 from agentbox.guard.kernel.traps import sockets
@@ -27,7 +28,7 @@ AGAIN = """
         return errno.errorcode.get(one.connect_ex(there), 0)
     told = [connect(), connect()]
     print("begun", flush=True)
-    select.select([], [one], [], 20)
+    select.select([], [one], [], 100)
     if sys.argv[2:] == ["asked"]:
         told.append(errno.errorcode.get(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), 0))
     told += [connect(), connect()]
@@ -57,7 +58,7 @@ def test_a_connect_that_is_made_again_tells_once_how_the_first_one_ended(tmp_pat
                 serving.start()
             else:
                 crowded.close()
-            said, why = running.communicate(timeout=30)
+            said, why = running.communicate(timeout=PATIENCE)
         if act == "serve":
             crowded.close()
             serving.join()

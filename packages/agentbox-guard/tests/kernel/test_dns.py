@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import dns, dnswire
 from agentbox.guard.kernel.dns import DnsStub
@@ -293,7 +294,7 @@ class Turns:
         poll = select.poll()
         for descriptor in self.calls:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(2000):
+        for descriptor, _ in poll.poll(PATIENCE * 1000):
             if descriptor in self.calls:
                 self.calls[descriptor]()
 
@@ -315,7 +316,7 @@ def test_datagrams_are_answered_over_real_sockets() -> None:
     stub = Stub()
     turns, place, _ = served(stub)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(20)
+        client.settimeout(100)
         client.sendto(b"\xff" * 5, place)
         client.sendto(query("api.example.com"), place)
         turns.turn()
@@ -330,7 +331,7 @@ def test_streams_carry_several_queries_in_any_pieces() -> None:
     turns, _, place = served(stub)
     message = b"".join(len(one).to_bytes(2, "big") + one for one in (query("api.example.com"), query("evil.com")))
     with socket.create_connection(place) as client:
-        client.settimeout(20)
+        client.settimeout(100)
         turns.turn()
         for piece in (message[:1], message[1:40], message[40:]):
             client.sendall(piece)
@@ -369,7 +370,7 @@ def test_a_stream_for_which_there_is_no_descriptor_is_ended() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         stub.dns.attach([server], calls.__setitem__, calls.pop)
         with socket.create_connection(server.getsockname()) as asker:
-            asker.settimeout(20)
+            asker.settimeout(100)
             lowest = os.dup(server.fileno())
             os.close(lowest)
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 from test_confined import Box
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel laye
 def box(tmp_path):
     made = Box(tmp_path)
     make = [sys.executable, "-m", "venv", "--without-pip", tmp_path / "outside/venv"]
-    subprocess.run(make, check=True, timeout=60)
+    subprocess.run(make, check=True, timeout=PATIENCE)
     (made.site,) = (tmp_path / "outside/venv/lib").glob("python*/site-packages")
     (made.site / "own.py").write_text("print('own')\n")
     (made.ws / "s.py").write_text("import own\n")

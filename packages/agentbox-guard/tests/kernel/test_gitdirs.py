@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 
@@ -120,7 +121,7 @@ class Place:
         if boxed:
             command = [sys.executable, "-m", "agentbox.cli", "run", "-q", "-t", "trace.jsonl", "--", *command]
         return subprocess.run(
-            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     def ran(self, name: str) -> bool:

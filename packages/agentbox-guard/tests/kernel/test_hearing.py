@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from bench import MACHINES, Bench
+from kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 ALONE = MACHINES[1:]
@@ -61,7 +62,7 @@ def heard(bench, command, server, lacking=()):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"stranger", ("127.0.0.1", int(line)))
         server.sendto(b"server", ("127.0.0.1", int(line)))
-    return json.loads(run.communicate("\n", timeout=60)[0])
+    return json.loads(run.communicate("\n", timeout=PATIENCE)[0])
 
 
 def free_port():

@@ -4,10 +4,10 @@ import json
 import os
 import socket
 import sys
-import time
 
 import pytest
 from bench import MACHINES, Bench
+from kit.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 
@@ -37,16 +37,12 @@ def test_a_connect_that_waits_in_a_program_s_name_ends_with_the_supervisor(tmp_p
         running.stdin.flush()
         await_helper(running.pid)
         running.kill()
-        running.communicate(timeout=10)
+        running.communicate(timeout=PATIENCE)
 
 
 def await_helper(supervisor):
     """Its children that wait for a connection, as soon as there is one."""
-    deadline = time.monotonic() + 10
-    while not (found := [pid for pid in children(supervisor) if is_waiting(pid)]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
+    return wait_until(lambda: [pid for pid in children(supervisor) if is_waiting(pid)], "a child that waits")
 
 
 def is_waiting(number):
@@ -72,14 +68,16 @@ def children(pid):
 ORPHANS = """
     import os, threading, time
     os.mkfifo("fifo")
+    told, tell = os.pipe()
+    os.set_inheritable(told, True)
     threading.Thread(target=lambda: open("fifo"), daemon=True).start()
-    time.sleep(0.2)
     for _ in range(20):
         if os.fork() == 0:
             if os.fork() == 0:
-                time.sleep(0.05)
+                os.read(told, 1)
             os._exit(0)
         os.wait()
+    os.write(tell, bytes(20))
     print("ready", flush=True)
     input()
     os._exit(0)
@@ -92,11 +90,8 @@ def test_orphans_are_collected_while_another_program_waits(tmp_path):
     lacking = ("netns",)
     with bench.start(bench.boxed(without=lacking), lacking, stdin=-1, stdout=-1, stderr=-1) as running:
         assert running.stdout.readline() == "ready\n"
-        deadline = time.monotonic() + 20
-        while (left := [pid for pid in children(running.pid) if is_zombie(pid)]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        running.communicate("\n", timeout=30)
-    assert not left
+        wait_until(lambda: not [pid for pid in children(running.pid) if is_zombie(pid)], "the orphans to be collected")
+        running.communicate("\n", timeout=PATIENCE)
 
 
 def is_zombie(pid):
@@ -120,7 +115,8 @@ SIGNALLING = """
                 told.append(error.errno)
                 return
     kept = []
-    threading.Thread(target=connect, daemon=True).start()
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
     print("ready", flush=True)
     helpers = [int(number) for number in input().split()]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGVTALRM])  # for the other thread alone, which goes on
@@ -131,7 +127,7 @@ SIGNALLING = """
             told.append("killed")
         except OSError as error:
             told.append("refused")
-    time.sleep(0.3)
+    thread.join(0.3)  # it goes on to wait
     print(json.dumps(told), flush=True)
     os._exit(0)
 """
@@ -151,6 +147,6 @@ def test_no_program_of_the_run_signals_a_helper(tmp_path, lacking):
         server.listen(0)
         assert running.stdout.readline() == "ready\n"
         found = await_helper(running.pid)
-        said, why = running.communicate(f"{' '.join(found)}\n", timeout=20)
+        said, why = running.communicate(f"{' '.join(found)}\n", timeout=PATIENCE)
     told = json.loads(said)
     assert [one for one in told if one != "refused"] == [], (told, why)

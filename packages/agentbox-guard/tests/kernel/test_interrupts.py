@@ -2,12 +2,11 @@
 
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 
 import pytest
+from kit.waiting import read_until
 
 from agentbox.guard import kernel
 
@@ -22,14 +21,14 @@ def late():
     if len(forks) == int(sys.argv[1]):
         os.write(2, b"now")
         while signal.SIGINT not in signal.sigpending():
-            time.sleep(0.001)
+            pass
     return fork()
 def prepare(*words, **more):
     os.fork = late
     run(*words, **more)
 init.run = prepare
 from agentbox.cli.main import main
-sys.exit(main(["run", "--", "sleep", "60"]))
+sys.exit(main(["run", "--", "sleep", "600"]))
 """
 
 
@@ -39,17 +38,10 @@ def interrupted(folder, command):
     if pid == 0:
         os.chdir(folder)
         os.execv(command[0], command)
-    said, deadline, typed = b"", time.monotonic() + 40, False
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                said += os.read(terminal, 4096)
-            except OSError:  # EIO: nobody has it open any more
-                break
-        if b"now" in said and not typed:
-            typed = os.write(terminal, b"\x03") == 1
-    else:
-        os.kill(pid, 9)
+    said = read_until(terminal, b"now")
+    if b"now" in said:
+        os.write(terminal, b"\x03")
+    said += read_until(terminal, b"\0")
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     return os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.guard.kernel.judge import Judge, Trees
@@ -74,7 +75,7 @@ def test_a_system_file_that_was_opened_over_a_link_opens_nothing_else_afterwards
     head = [sys.executable, "-m", "agentbox.cli", "run", "-p", f"{state}/policy", "-t", f"{state}/trace.jsonl", "--"]
 
     def run(command):
-        done = subprocess.run(command, cwd=tmp_path / "ws", capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, cwd=tmp_path / "ws", capture_output=True, text=True, timeout=PATIENCE)
         os.unlink(tmp_path / "ws" / "lib")
         return done.stdout.split()
 
@@ -94,6 +95,6 @@ def test_a_path_below_the_system_that_leads_out_of_it_opens_nothing_else(tmp_pat
     assert "secret" in subprocess.run(command, capture_output=True, text=True).stdout
     done = subprocess.run(
         [sys.executable, "-m", "agentbox.cli", "run", "-q", "--", *command],
-        cwd=tmp_path, capture_output=True, text=True, timeout=30,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert "secret" not in done.stdout and "Permission denied" in done.stderr

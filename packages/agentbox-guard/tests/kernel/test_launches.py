@@ -4,10 +4,10 @@ import _socket
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from bench import MACHINES, NO_LANDLOCK, NO_NAMESPACES, Bench
+from kit.waiting import wait_until
 
 from agentbox.guard.family import parent_and_group
 from agentbox.guard.kernel.confine import Handover
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel laye
 @pytest.fixture
 def processes():
     """Two processes that wait."""
-    made = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    made = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
     yield [one.pid for one in made]
     for one in made:
         one.kill()
@@ -47,12 +47,12 @@ def test_a_launch_ends_with_its_process(processes, monkeypatch):
 def test_what_has_not_begun_is_held_and_what_has_is_not():
     """The starter, who follows a program for it, and the program until its exec: two generations below the starter."""
     code = """
-import os, time
+import os, signal
 if os.fork() == 0:
     if os.fork():
-        time.sleep(60)
+        signal.pause()
     print(os.getpid(), os.getppid(), flush=True)
-time.sleep(60)
+signal.pause()
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, process_group=0)
     try:
@@ -183,14 +183,15 @@ def test_the_supervisor_and_the_starter_are_nobodys_to_signal(tmp_path):
     lacking = (NO_NAMESPACES,)
     run = bench.start(bench.boxed(without=lacking), lacking, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     agent = int(run.stdout.readline())
-    starters = []
-    deadline = time.monotonic() + 20
-    while not starters and time.monotonic() < deadline:  # it gets the supervisor for its parent at once
+
+    def starting():
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        starters = [pid for pid in pids if parent_and_group(pid)[0] == run.pid and pid != agent]
+        return [pid for pid in pids if parent_and_group(pid)[0] == run.pid and pid != agent]
+
+    starters = wait_until(starting, "the starter")  # it gets the supervisor for its parent at once
     words = f"{run.pid} {starters[0]} {agent}"
     assert run.communicate(words + "\n")[0] == '["EPERM", "EPERM", 0]\n'
-    with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["sleep", "600"]) as other:
         bare = bench.run(bench.bare(), input=f"{one.pid} {other.pid} 0\n")
         one.kill()
         other.kill()

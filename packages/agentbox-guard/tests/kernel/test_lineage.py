@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from confined_child import ORDINARY, in_child
+from kit.waiting import wait_until
 
 from agentbox.guard.kernel import syscalls
 from agentbox.guard.kernel.lineage import Lineage, image
@@ -26,10 +26,7 @@ def stands():
 
 def until(happened):
     """Wait for what another process is about to do."""
-    end = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_until(happened)
 
 
 @pytest.fixture

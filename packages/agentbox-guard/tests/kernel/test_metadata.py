@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 
@@ -68,7 +69,7 @@ def run(folder: Path, place: Path, policy: str | None) -> list[str]:
     if policy is not None:
         (folder / "agentbox.policy").write_text(f"{policy}read: ./program.py\n")
         command = [sys.executable, "-m", "agentbox.cli", "run", "-q", "-t", "trace.jsonl", "--", *command]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -139,7 +140,7 @@ def watched(folder: Path, policy: str | None) -> list[str]:
         os.utime(folder / "trace.jsonl")
         (folder / "blobs" / "content").touch()
         (folder / "blobs").rename(folder / "moved")
-        rest, error = run.communicate("\n", timeout=60)
+        rest, error = run.communicate("\n", timeout=PATIENCE)
     assert run.returncode == 0, error
     return lines + rest.splitlines()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 import agentbox
 
@@ -33,7 +34,7 @@ class Nest:
         return self.bare(*head, *options, "--", *argv)
 
     def bare(self, *argv):
-        return subprocess.run(argv, cwd=self.ws, capture_output=True, text=True, timeout=60)
+        return subprocess.run(argv, cwd=self.ws, capture_output=True, text=True, timeout=PATIENCE)
 
     def trace(self, path="out/inner.jsonl"):
         return [json.loads(line) for line in (self.ws / path).read_text().splitlines()]

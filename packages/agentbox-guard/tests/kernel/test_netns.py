@@ -17,6 +17,7 @@ import pytest
 from confined_child import USERS, attempt, in_child
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import init, netns, syscalls
 from agentbox.guard.kernel.netns import NETNS
@@ -223,7 +224,7 @@ def test_nothing_outlives_the_run(user: int, how: str) -> None:
         os.waitpid(middle, 0)
         poll = select.poll()
         poll.register(alive, select.POLLIN)
-        return bool(poll.poll(5000)) and os.read(alive, 1) == b""
+        return bool(poll.poll(PATIENCE * 1000)) and os.read(alive, 1) == b""
 
     assert in_child(supervisor, user)
 
@@ -274,7 +275,7 @@ def test_the_agents_output_ends_when_the_agent_closes_it() -> None:
         os.close(writer)
         poll = select.poll()
         poll.register(reader, select.POLLIN)
-        ended = bool(poll.poll(5000)) and os.read(reader, 1) == b""
+        ended = bool(poll.poll(PATIENCE * 1000)) and os.read(reader, 1) == b""
         os.close(keep)
         os.waitpid(pid, 0)
         return ended

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 
@@ -27,9 +28,9 @@ def test_a_run_whose_preparation_ends_too_soon_says_so(tmp_path, part):
     """Status 70 and one line, whichever of the processes in between it was; the same command runs otherwise."""
     (tmp_path / "agentbox.policy").write_text("exec: true\n")
     good = [sys.executable, "-m", "agentbox.cli", "run", "--", "true"]
-    assert subprocess.run(good, cwd=tmp_path, capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run(good, cwd=tmp_path, capture_output=True, timeout=PATIENCE).returncode == 0
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, part], cwd=tmp_path, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", DRIVER, part], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 70
     said = [line for line in done.stderr.splitlines() if "was not started" in line or "cannot be confined" in line]
@@ -53,7 +54,7 @@ from agentbox.guard.kernel import wall
 def made(taken, *rest, init=wall.Wall):
     os.kill(taken.agent, int(sys.argv[1]))
     while os.path.exists(f"/proc/{taken.agent}/exe"):
-        time.sleep(0.001)
+        pass
     return init(taken, *rest)
 wall.Wall = made
 from agentbox.cli.main import main
@@ -67,7 +68,7 @@ def test_a_preparation_that_was_killed_is_not_laid_to_the_machine(tmp_path, code
     """The hint names who kills processes, not what a confinement needs."""
     (tmp_path / "agentbox.policy").write_text("exec: true\n")
     command = [sys.executable, "-c", code, str(int(signal.SIGKILL))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 70 and "by signal 9" in done.stderr, done.stderr
     assert "hint: somebody killed it" in done.stderr and "/dev/null" not in done.stderr
 
@@ -77,7 +78,7 @@ def test_a_preparation_that_the_user_ends_is_no_failure(tmp_path):
     """A SIGTERM for the agent that comes between its hand-over and its start."""
     (tmp_path / "agentbox.policy").write_text("exec: true\n")
     command = [sys.executable, "-c", HANDED_OVER, str(int(signal.SIGTERM))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 143 and "internal" not in done.stderr and "hint" not in done.stderr, done.stderr
 
 
@@ -100,5 +101,5 @@ def test_a_limit_of_processes_is_named(tmp_path):
     """Where one of the processes that prepare a run cannot be made (fork(2), EAGAIN)."""
     (tmp_path / "agentbox.policy").write_text("exec: true\n")
     command = [sys.executable, "-c", NO_FORK]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 70 and "hint: raise the limit of processes: ulimit -u" in done.stderr, done.stderr

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
 NATIVE = """
@@ -60,7 +61,7 @@ def run(tmp_path):
     def run(*argv, options=("--observe",)):
         line = [sys.executable, "-m", "agentbox.cli", "run", "-p", "../agentbox.policy", "-t", "../trace.jsonl"]
         done = subprocess.run(
-            [*line, *options, "--", *argv], cwd=tmp_path / "ws", capture_output=True, text=True, timeout=60
+            [*line, *options, "--", *argv], cwd=tmp_path / "ws", capture_output=True, text=True, timeout=PATIENCE
         )
         return Seen(tmp_path, done)
 
@@ -93,7 +94,7 @@ def test_datagrams_to_this_machine_pass(run):
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        server.settimeout(10)
+        server.settimeout(100)
         place = server.getsockname()
         code = f"import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.sendto(b'one', {place})\n"
         code += f"t = socket.socket(type=socket.SOCK_DGRAM); t.connect({place}); t.send(b'two')"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.waiting import PATIENCE, holds
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.guard.kernel.process import Askers
@@ -69,7 +70,7 @@ def output(command: list[str], folder: Path) -> tuple[str, str]:
         env={"PATH": os.environ["PATH"], "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     return done.stdout, done.stderr
@@ -105,7 +106,7 @@ def test_an_open_without_room_for_its_descriptor_changes_nothing(tmp_path: Path,
     (tmp_path / "ws").mkdir(exist_ok=True)
     (tmp_path / "ws/keep").write_text("kept")
     command = [*before, built(tmp_path, FULL)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     full = os.strerror(24)  # EMFILE, <asm-generic/errno-base.h>
     assert done.stdout == f"empty {full}\nmake {full}\nwith room ok\n", done.stderr
     assert (tmp_path / "ws/keep").read_text() == "kept"
@@ -266,11 +267,11 @@ def test_a_terminal_is_the_runs_own_until_its_master_is_closed(tmp_path: Path, b
             break
         for one in opened:
             os.close(one)
-        time.sleep(0.05)
+        holds(lambda: True, 0.05)
     else:
         running.kill()
         pytest.skip("terminal: others have the number")
-    out, _ = running.communicate("\n", timeout=30)
+    out, _ = running.communicate("\n", timeout=PATIENCE)
     for one in opened:
         os.close(one)
     assert out == ("later Permission denied\n" if boxed else "later ok\n")
@@ -337,7 +338,7 @@ int main() {
     mkfifo("ws/pipe", 0600);
     for (int i = 0; i < 8; i++) {
         int child = fork();
-        if (!child) { alarm(20); open("ws/pipe", i & 1 ? O_RDONLY : O_RDONLY | O_CLOEXEC); _exit(0); }
+        if (!child) { alarm(100); open("ws/pipe", i & 1 ? O_RDONLY : O_RDONLY | O_CLOEXEC); _exit(0); }
         usleep(20000 * (i & 1));
         if (i & 1) kill(child, SIGKILL);
         else { usleep(5000); close(open("ws/pipe", O_WRONLY)); }
@@ -373,15 +374,15 @@ int main() {
 }
 """,
     )
-    bare = subprocess.run([program], capture_output=True, text=True, timeout=30).stdout
+    bare = subprocess.run([program], capture_output=True, text=True, timeout=PATIENCE).stdout
     if "log ok" not in bare or "addresses told" not in bare:
         pytest.skip("the machine keeps them from root as well")
     argv = [*box(tmp_path, "exec: *\nread: /proc\n"), program]
-    inside = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    inside = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     expected = bare.replace("log ok", "log Operation not permitted").replace("told", "hidden")
     assert inside.stdout == expected, inside.stderr
     code = "from agentbox import client; print(client.read_text('/proc/kallsyms')[:8])"
-    told = subprocess.run([*argv[:-1], sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=60)
+    told = subprocess.run([*argv[:-1], sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=PATIENCE)
     assert told.stdout == b"00000000\n", told.stderr
 
 
@@ -424,7 +425,7 @@ def test_a_descriptor_is_looked_for_in_the_asking_threads_table(tmp_path: Path) 
 
     thread = threading.Thread(target=work)
     thread.start()
-    ready.wait(10)
+    ready.wait(PATIENCE)
     found = tree.find(thread.native_id or 0, b"/proc/self/fd/%d" % number)
     assert (found.text, found.held, found.own) == (str(tmp_path / "thread"), os.O_RDWR, number)
     found.close()
@@ -476,7 +477,7 @@ def test_ended_threads_are_forgotten() -> None:
     askers = Askers(False)
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)
+        signal.pause()
         os._exit(0)
     assert askers.ids(pid).process == pid
     os.kill(pid, 9)
@@ -492,7 +493,7 @@ def test_a_number_that_is_given_out_again_is_another_thread() -> None:
     for _ in range(50):
         pid = os.fork()
         if pid == 0:
-            time.sleep(60)
+            signal.pause()
             os._exit(0)
         assert askers.ids(pid).process == pid
         os.kill(pid, 9)

@@ -103,7 +103,7 @@ print(json.dumps(told))
 HEARING = """
 import json, socket, sys
 one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-one.settimeout(20)
+one.settimeout(100)
 heard = []
 for port in sys.argv[1:]:
     one.sendto(b"x", ("127.0.0.1", int(port)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 from scenes import source_folders
 from test_sockets import scene  # noqa: F401 (a fixture)
 
@@ -49,7 +50,7 @@ import json, socket
 told = {}
 for host in ("four.example", "six.example", "93.184.216.34"):
     try:
-        with socket.create_connection((host, 9000), timeout=20) as one:
+        with socket.create_connection((host, 9000), timeout=100) as one:
             told[host] = one.recv(99).decode()
     except OSError as error:
         told[host] = error.errno
@@ -79,7 +80,7 @@ def on_machine(scene, code, *arguments, rules=None):  # noqa: F811
     service = [sys.executable, "-c", SERVICE, *command]
     environ = {**os.environ, "TMPDIR": f"{scene.folder}/state", "PYTHONPATH": ":".join(source_folders())}
     whole = ["unshare", "-n", "-m", "sh", "-c", MACHINE, "sh", scene.folder, *service]
-    done = subprocess.run(whole, cwd=scene.folder, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(whole, cwd=scene.folder, env=environ, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.guard.report import OWN_SERVER, local_port
@@ -37,7 +38,7 @@ def test_who_comes_too_early_to_a_server_of_the_run_needs_no_rule(tmp_path: Path
     """A rule for its port would say all that may be done on the loopback, and so take it from the run."""
     (tmp_path / "agentbox.policy").write_text("read: ./x\n")
     command = [sys.executable, "-m", "agentbox.cli", "run", "--", sys.executable, "-c", EARLY]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     *refused, ports = done.stdout.splitlines()
     assert refused == ["Connection refused"] * 2, done.stderr
     port, nobody = ports.split()
@@ -68,7 +69,7 @@ def test_a_server_of_the_run_is_reached_by_name_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agentbox.cli", "run", "--", sys.executable, "-c", BY_NAME]
     for rule, reached in (("read: ./x", 3), ("net: 127.0.0.1", 0)):
         (tmp_path / "agentbox.policy").write_text(f"{rule}\n")
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.stdout.count("reached") == reached, (done.stdout, done.stderr)
         assert done.stdout.endswith("True\n")
 

@@ -5,10 +5,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE, holds, wait_until
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.guard.kernel.announced import MOST_ANNOUNCED, Announced
@@ -28,7 +28,7 @@ def run(tmp_path):
         head = ["run", "-q", "-p", str(tmp_path / "state" / "policy"), "-t", str(tmp_path / "state" / "t.jsonl"), "--"]
         done = subprocess.run(
             [sys.executable, "-m", "agentbox.cli", *head, *argv],
-            cwd=tmp_path / "ws", stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60,
+            cwd=tmp_path / "ws", stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
         )  # fmt: skip
         entries = [json.loads(line) for line in (tmp_path / "state" / "t.jsonl").read_text().splitlines()]
         return done.stdout, [entry for entry in entries if entry["kind"] in ("observe", "deny")], done.stderr
@@ -214,16 +214,12 @@ def test_nothing_but_what_was_decided_is_opened_again(run, tmp_path):
         """Whether a writer of the pipe found a reader while `start` ran."""
         writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"open({str(pipe)!r}, 'w')"])
         try:
-            deadline = time.monotonic() + 10
-            while (told := Path(f"/proc/{writer.pid}/wchan").read_text()) not in ("wait_for_partner", "fifo_open"):
-                assert time.monotonic() < deadline, told
-                time.sleep(0.01)
+            waiting = Path(f"/proc/{writer.pid}/wchan")
+            wait_until(lambda: waiting.read_text() in ("wait_for_partner", "fifo_open"), "a writer that waits")
             said = start()
-            try:
-                writer.wait(1)
-                return said, True
-            except subprocess.TimeoutExpired:
-                return said, False
+            if said == "opened\n":
+                writer.wait(PATIENCE)
+            return said, not holds(lambda: writer.poll() is None)
         finally:
             writer.kill()
             writer.wait()
@@ -293,7 +289,7 @@ print(master() >= 0)
 def test_many_pipes_may_wait_and_work_goes_on(run, tmp_path):
     """Three hundred processes wait for pipes, and find their writers; a long file is hashed meanwhile."""
     code = """
-import os, time
+import os
 children = []
 for number in range(300):
     os.mkfifo(f"in/{number}")
@@ -301,7 +297,6 @@ for number in range(300):
     if not child:
         os.open(f"in/{number}", os.O_RDONLY); os._exit(0)
     children.append(child)
-time.sleep(0.5)
 print(len(open("long", "rb").read()))
 for number in range(300): os.close(os.open(f"in/{number}", os.O_WRONLY))
 print(sum(os.waitpid(child, 0)[1] for child in children))

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 
 import pytest
+from kit.waiting import PATIENCE
 from scenes import scenes, source_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -67,7 +68,7 @@ class Scene:
         }
         ids = {} if self.uid is None else {"user": self.uid, "group": self.uid, "extra_groups": []}
         return subprocess.run(
-            command, cwd=f"{self.folder}/{folder}", env=environ, capture_output=True, text=True, timeout=120, **ids
+            command, cwd=f"{self.folder}/{folder}", env=environ, capture_output=True, text=True, timeout=PATIENCE, **ids
         )
 
     def own(self):
@@ -363,7 +364,7 @@ client.connect(server.getsockname())
 client.send(b"question")
 message, sender = server.recvfrom(99)
 server.sendto(message.upper(), sender)
-client.settimeout(20)
+client.settimeout(100)
 print(client.recv(99).decode())
 """
 

@@ -12,6 +12,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from kit.waiting import PATIENCE
 from test_options import answer, bound
 from test_sockets import scene  # noqa: F401 (a fixture)
 
@@ -28,7 +29,7 @@ for edge in (0, select.EPOLLET):
     for other in sets:
         other.register(one.fileno(), select.EPOLLOUT | edge)
     one.connect_ex(tcp)
-    told.append([[found == [(one.fileno(), select.EPOLLOUT)] for found in (other.poll(5),)] for other in sets])
+    told.append([[found == [(one.fileno(), select.EPOLLOUT)] for found in (other.poll(100),)] for other in sets])
     sets[0].modify(one.fileno(), select.EPOLLIN)
     told.append(sets[0].poll(0))
     sets[1].unregister(one.fileno())
@@ -37,7 +38,7 @@ one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 waiting = select.epoll()
 waiting.register(one.fileno(), select.EPOLLIN)
 one.sendto(b"x", udp)
-told.append(waiting.poll(5) == [(one.fileno(), select.EPOLLIN)])
+told.append(waiting.poll(100) == [(one.fileno(), select.EPOLLIN)])
 one = socket.socket()
 twin = one.dup()
 os.set_inheritable(twin.fileno(), True)
@@ -112,7 +113,7 @@ def test_who_closes_a_socket_while_it_is_connected_ends_nothing_else(scene):  # 
             )  # fmt: skip
             assert running.stdout.readline() == b"closed\n"
             tcp.listen(100)
-            output, _ = running.communicate(b"\n", timeout=30)
+            output, _ = running.communicate(b"\n", timeout=PATIENCE)
             assert (json.loads(output), running.returncode) == ([True], 0)
 
 

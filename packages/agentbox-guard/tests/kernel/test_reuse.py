@@ -122,8 +122,8 @@ def test_what_one_process_was_told_of_is_told_of_the_next_by_its_number():
 
 def test_only_processes_of_the_run_are_ended_by_their_number():
     """A program of an SDK call that has ended may have left its number to anybody."""
-    foreign = subprocess.Popen(["sleep", "60"])
-    own = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
+    foreign = subprocess.Popen(["sleep", "600"])
+    own = subprocess.Popen(["sh", "-c", "sleep 600 & wait"])
     try:
         family = Family(own.pid)
         family.end_tree(foreign.pid)

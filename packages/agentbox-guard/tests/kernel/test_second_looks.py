@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import gitmodules, landlock, netns, seccomp
 
@@ -30,7 +31,7 @@ def test_nothing_is_imported_over_a_link_that_the_run_may_replace(tmp_path, link
     command = [sys.executable, "-m", "agentbox.cli", "run", "-p", "../policy", "-t", "../t.jsonl", "--", "sh", "-c"]
     environ = {**os.environ, "PYTHONPATH": str(ws / "lib")}
     done = subprocess.run(
-        [*command, PLANT + "; cat /etc/shadow"], cwd=ws, env=environ, capture_output=True, text=True, timeout=60
+        [*command, PLANT + "; cat /etc/shadow"], cwd=ws, env=environ, capture_output=True, text=True, timeout=PATIENCE
     )
     assert (ws / "evil" / "re.py").exists() and not (tmp_path / "ran").exists(), done.stderr
     control = subprocess.run([sys.executable, "-c", "import re"], cwd=tmp_path, env=environ, capture_output=True)
@@ -55,13 +56,13 @@ def test_an_editor_of_the_agents_choice_goes_with_no_rule_that_names_arguments(t
     for name in ("user.name", "user.email"):
         subprocess.run(["git", "config", name, "x"], cwd=tmp_path / "ws", check=True)
     command = [sys.executable, "-I", "-S", str(program), os.path.realpath(str(shutil.which("git")))]
-    subprocess.run(command, cwd=tmp_path / "ws", capture_output=True, timeout=30)
+    subprocess.run(command, cwd=tmp_path / "ws", capture_output=True, timeout=PATIENCE)
     assert (tmp_path / "ws" / "pwned").exists()
     os.unlink(tmp_path / "ws" / "pwned")
     policy = tmp_path / "policy"
     policy.write_text(policy.read_text() + f"read: {program}\n")
     box = [sys.executable, "-m", "agentbox.cli", "run", "-q", "-p", str(policy), "-t", str(tmp_path / "t.jsonl"), "--"]
-    subprocess.run([*box, *command], cwd=tmp_path / "ws", capture_output=True, timeout=30)
+    subprocess.run([*box, *command], cwd=tmp_path / "ws", capture_output=True, timeout=PATIENCE)
     assert (tmp_path / "ws" / "pwned").exists() == runs
 
 
@@ -83,13 +84,13 @@ def test_a_work_tree_is_the_plain_way_that_git_writes(tmp_path):
 def test_signals_by_pidfd_go_to_the_runs_own_processes(tmp_path):
     """A child is signalled by its pidfd, and whole groups are not, as on Linux before 6.9."""
     code = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "child = os.fork()\n"
-        "if not child: time.sleep(20); os._exit(0)\n"
+        "if not child: signal.pause()\n"
         "signal.pidfd_send_signal(os.pidfd_open(child), signal.SIGTERM)\n"
         "print(os.waitpid(child, 0)[1])\n"
     )
     (tmp_path / "agentbox.policy").write_text("read: .\n")
     box = [sys.executable, "-m", "agentbox.cli", "run", "--", sys.executable, "-I", "-c", code]
-    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "15\n", done.stderr

@@ -6,9 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from bench import Bench
+from kit.waiting import PATIENCE, POLLED
 from test_confined import Box
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -19,10 +21,10 @@ def box(tmp_path):
     return Box(tmp_path)
 
 
-def both(box, code):
-    """What the program says, without and within the sandbox."""
+def both(box, code, without="", within=""):
+    """What the program says, without and within the sandbox, each with a word of its own."""
     argv = box.python(code)
-    bare, done = box.bare(*argv), box.run("read: ../program.py\n", *argv)
+    bare, done = box.bare(*argv, without), box.run("read: ../program.py\n", *argv, within)
     assert bare.returncode == done.status == 0, (bare.stderr, done.err)
     return json.loads(bare.stdout), json.loads(done.out)
 
@@ -209,7 +211,9 @@ def test_a_message_that_is_too_long_is_not_sent_in_part_and_what_is_sent_of_seve
     assert boxed == bare
 
 
-CROWD = r"""
+CROWD = (
+    textwrap.indent(POLLED, "    ")
+    + r"""
     import json, os, socket, sys, threading, time
     def sends():
         ours, theirs = socket.socketpair()
@@ -221,14 +225,13 @@ CROWD = r"""
     threading.stack_size(65536)
     for _ in range(200):
         threading.Thread(target=sends, daemon=True).start()
-    while len(begun) < 400:  # each has filled its socket once, and waits
-        time.sleep(0.1)
-    time.sleep(1)
+    wait_until(lambda: len(begun) >= 400)  # each has filled its socket once, and waits
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     print(json.dumps([ours.sendmsg([b"still"]), theirs.recv(9).decode()]), flush=True)
     input()
     os._exit(0)
     """
+)
 
 
 def test_what_waits_to_be_sent_is_held_up_to_a_limit(tmp_path):
@@ -238,12 +241,12 @@ def test_what_waits_to_be_sent_is_held_up_to_a_limit(tmp_path):
         told = json.loads(running.stdout.readline())
         with open(f"/proc/{running.pid}/status") as status:
             held = int(status.read().partition("VmRSS:")[2].split()[0])
-        running.communicate("\n", timeout=30)
+        running.communicate("\n", timeout=PATIENCE)
     assert told == [5, "still"] and held < 130_000
 
 
 LINGERING = r"""
-    import json, os, socket, struct, time
+    import json, os, socket, struct, sys, time
     def unsent(seconds):
         # what the other end never reads cannot be sent
         server = socket.create_server(("127.0.0.1", 0))
@@ -257,11 +260,11 @@ LINGERING = r"""
         except BlockingIOError:
             one.setblocking(True)
         return one, other
-    one, waiting = unsent(3)
+    one, waiting = unsent(int(sys.argv[1]))
     said = one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
     began = time.monotonic()
     one.close()
-    waited = time.monotonic() - began > 2.5
+    waited = time.monotonic() - began > int(sys.argv[1]) - 0.5
     one, other = unsent(0)
     one.close()
     try:
@@ -278,6 +281,6 @@ def test_no_close_waits_for_what_is_not_sent_yet(box):
     """The supervisor may be the last to close a socket, with a duplicate, and would answer nobody for as long as the
     program likes. A connection that is to be reset is.
     """
-    bare, inside = both(box, LINGERING)
+    bare, inside = both(box, LINGERING, "3", "100")
     assert bare == {"said": [1, 3], "waited": True, "reset": True}
     assert inside == {"said": [0, 0], "waited": False, "reset": True}

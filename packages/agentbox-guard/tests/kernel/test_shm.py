@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 from confined_child import ORDINARY
+from kit.waiting import PATIENCE
 from scenes import scenes, source_folders
 
 from agentbox.guard.kernel import landlock, netns, seccomp, shm
@@ -60,7 +61,7 @@ class Scene:
     def run(self, code, *words, **options):
         """What it has said; its status must be 0."""
         process = self.start(code, *words, **options)
-        said, error = process.communicate(timeout=60)
+        said, error = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said + error
         return said
 
@@ -214,7 +215,7 @@ def test_two_runs_do_not_see_each_others(scene):
     for name in ("one", "two"):
         processes.append(scene.start(MEETING, name, stdin=subprocess.PIPE))
         assert processes[-1].stdout.readline() == "made\n"
-    assert [process.communicate("\n", timeout=60)[0] for process in processes] == ["['one']\n", "['two']\n"]
+    assert [process.communicate("\n", timeout=PATIENCE)[0] for process in processes] == ["['one']\n", "['two']\n"]
 
 
 SDK = """

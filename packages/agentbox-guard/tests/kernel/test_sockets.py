@@ -15,6 +15,7 @@ import threading
 
 import pytest
 from bench import Bench
+from kit.waiting import PATIENCE
 from scenes import scenes, source_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
@@ -168,7 +169,7 @@ class Scene:
         if alone:
             command = ["unshare", "-n" if os.geteuid() == 0 and self.uid is None else "-rn", *command]
         done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=60, stdin=stdin,
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=PATIENCE, stdin=stdin,
             preexec_fn=self.drop,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -311,10 +312,10 @@ def test_who_connected_is_told_to_whoever_asks_at_once(tmp_path):
     (tmp_path / "agentbox.policy").write_text("write: .\nread: ./program.py\nnet: unix:./s\n")
     (tmp_path / "program.py").write_text(ASKED_AT_ONCE)
     command = [sys.executable, "-I", "-S", str(tmp_path / "program.py")]
-    bare = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    bare = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     (tmp_path / "s").unlink()
     box = [sys.executable, "-m", "agentbox.cli", "run", "--", *command]
-    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert bare.stdout == "{(True, True)}\n", bare.stderr
     assert done.stdout == bare.stdout, done.stderr
 

@@ -27,7 +27,7 @@ CONNECTS = """
     port, told = int(sys.argv[1]), {}
     for place in sys.argv[2:]:
         try:
-            with socket.create_connection((place, port), timeout=10) as one:
+            with socket.create_connection((place, port), timeout=100) as one:
                 told[place] = one.recv(20).decode()
         except (OSError, UnicodeError) as error:
             told[place] = ""

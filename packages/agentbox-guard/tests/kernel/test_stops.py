@@ -5,11 +5,11 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
 from bench import MACHINES, Bench, lack, said_over
+from kit.waiting import PATIENCE, holds, wait_until
 
 from agentbox.guard.kernel.process import stat_fields
 
@@ -39,7 +39,7 @@ def as_job(bench, command, lacking):
             os.setpgid(job, job)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.tcsetpgrp(0, job)
-        signal.alarm(20)
+        signal.alarm(PATIENCE)
         _, status = os.waitpid(job, os.WUNTRACED)
         stopped = os.WIFSTOPPED(status)
         os.killpg(job, signal.SIGCONT)
@@ -83,7 +83,7 @@ def test_nobody_stops_where_nobody_could_go_on(tmp_path, lacking, whom):
         agent = wait_for_stop(run.pid)
         assert stat_fields(run.pid)[0] != "T"
         os.kill(agent if whom == "program" else run.pid, signal.SIGCONT)
-        assert run.communicate(timeout=20)[0] == "resumed\n"
+        assert run.communicate(timeout=PATIENCE)[0] == "resumed\n"
         assert run.returncode == 0
     finally:
         run.kill()
@@ -92,11 +92,8 @@ def test_nobody_stops_where_nobody_could_go_on(tmp_path, lacking, whom):
 
 def wait_for_stop(supervisor):
     """The process below the supervisor that has stopped, with time for others to follow it."""
-    deadline = time.monotonic() + 20
-    found = []
-    while not found and time.monotonic() < deadline:
-        found = [pid for pid in below(supervisor) if state(pid) == "T"]
-    time.sleep(0.2)  # that nothing follows takes a while to show
+    found = wait_until(lambda: [pid for pid in below(supervisor) if state(pid) == "T"], "a program that has stopped")
+    holds(lambda: True)  # that nothing follows takes a while to show
     return found[0]
 
 

@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import landlock, netns, seccomp
 from agentbox.guard.kernel.wall import Wall
@@ -33,7 +34,7 @@ def test_flags_that_no_open_has_end_nothing(tmp_path):
     bare = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     (tmp_path / "agentbox.policy").write_text("read: .\n")
     box = [sys.executable, "-m", "agentbox.cli", "run", "--", *command]
-    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(box, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert bare.stdout.split() == ["EINVAL"] * 3 + ["x"]
     assert (done.stdout.split(), done.returncode) == (bare.stdout.split(), 0), done.stderr
 

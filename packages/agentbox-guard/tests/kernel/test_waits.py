@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from bench import Bench
+from kit.waiting import PATIENCE
 
 from agentbox.guard.kernel import waits
 
@@ -37,7 +38,7 @@ SOURCE = r"""
 #include <sys/wait.h>
 #include <unistd.h>
 static volatile int handled;
-static void handler(int s) { handled++; }
+static void handler(int s) { if (++handled == 3) write(2, "third\n", 6); }
 static void alarm_in(int milliseconds) { /* and again, as one may come before there is a wait */
     struct itimerval t = {{0, milliseconds * 1000}, {0, milliseconds * 1000}};
     setitimer(ITIMER_REAL, &t, 0);
@@ -247,7 +248,7 @@ def crowded():
 
 
 def lines(bench, command):
-    done = bench.run(command, timeout=30)
+    done = bench.run(command, timeout=PATIENCE)
     return [line for line in done.stdout.splitlines() if line], done.stderr
 
 
@@ -274,14 +275,18 @@ def test_a_signal_reaches_who_connects_outside(bench, program, crowded, what):
 @pytest.mark.parametrize("how", ["bare", "boxed"])
 def test_a_connection_that_was_interrupted_is_the_one_that_is_made(bench, program, how):
     """The kernel makes the call again after a handler with SA_RESTART, and that waits for what was begun."""
-    for _ in range(4):  # a server that is full may forget a connection that the client thinks is made (listen(2))
+    for _ in range(8):  # a server that is full may forget a connection that the client thinks is made (listen(2))
         crowded = Crowded()
         bench.policy = f"read: {program}\nwrite: .\nnet: 127.0.0.1:{crowded.port}\n"
         command = [program, "connect-later", str(crowded.port)]
-        run = bench.start(bench.boxed(command=command) if how == "boxed" else command, stdout=subprocess.PIPE)
-        threading.Timer(1.5, crowded.serve).start()
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        run = bench.start(bench.boxed(command=command) if how == "boxed" else command, **pipes)
+        for line in run.stderr:
+            if line == "third\n":  # the connect has begun by then, and was interrupted
+                break
+        threading.Thread(target=crowded.serve).start()
         try:
-            said = run.communicate(timeout=12)[0].splitlines()
+            said = run.communicate(timeout=20)[0].splitlines()
         except subprocess.TimeoutExpired:
             run.terminate()
             said = run.communicate()[0].splitlines()

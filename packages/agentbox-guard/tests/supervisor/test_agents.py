@@ -75,7 +75,12 @@ def test_threads_and_children_share_one_sound_chain(sandbox):
         f"""
         import subprocess, threading
         import agentbox.client as box
-        threads = [threading.Thread(target=lambda: [box.now() for _ in range(50)]) for _ in range(4)]
+        together = threading.Barrier(4)  # the number of a thread that has ended is given out again
+        def calls():
+            together.wait()
+            for _ in range(50): box.now()
+            together.wait()
+        threads = [threading.Thread(target=calls) for _ in range(4)]
         for thread in threads: thread.start()
         for _ in range(3):
             subprocess.run([{sys.executable!r}, "-c", "open('data/a.txt').read()"], check=True)
