@@ -16,7 +16,7 @@ PUBLIC = {
     },
     "agentbox.trace": {
         *("EXPORTERS", "Entry", "FORMAT", "KINDS", "Redactor", "Report", "TraceError", "TraceWriter", "describe_body"),
-        *("exporter", "load_body", "read", "rotate", "same_redacted", "verify", "verify_from"),
+        *("exporter", "load_body", "read", "older", "rotate", "same_redacted", "verify", "verify_from"),
     },
     "agentbox.guard": {"GuardError", "RunOptions", "run"},
     "agentbox.client": {

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from agentbox.trace import Redactor, TraceWriter, describe_body, load_body, read, same_redacted, verify
 from agentbox.trace.redact import _MEMBER, _RULES
 from agentbox.trace.secretnames import is_secret_member, is_secret_variable
+from agentbox.trace.settings import is_weak
 
 SECRET = 'gh/p+AbC dEf"12é3'
 redactor = Redactor({"API_TOKEN": SECRET, "PATH": "/usr/bin", "DB": "postgres://user:hunter22@host/db"}, key=b"key")
@@ -74,7 +75,7 @@ def test_any_value_in_any_form(value: str, form: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         return
-    if value.isdigit():
+    if is_weak(value):
         return
     one = Redactor({"MY_SECRET": value}, key=b"k")
     text = forms(value)[form]
@@ -229,8 +230,8 @@ SECRETIVE = [
 def test_a_pattern_is_left_out_only_where_it_cannot_match(pieces: list[str]) -> None:
     """What is quickly seen of a text before a pattern is compiled is true of every text that the pattern matches."""
     text = "".join(pieces)
-    for may_match, rule, _ in _RULES:
-        assert may_match(text) or not re.search(rule, text), rule
+    for may_match, rule, name_of in _RULES:
+        assert may_match(text) or not any(map(name_of, re.finditer(rule, text))), rule
     if re.search(_MEMBER, text):
         assert '"' in text and ":" in text
 

@@ -191,33 +191,6 @@ def test_one_writer_at_a_time(writer: TraceWriter) -> None:
     assert rotate(writer.path) is not None
 
 
-def test_rotate(trace: Path) -> None:
-    """An old trace moves to `.prev`, over an older one, with its bytes as they were."""
-    first = trace.read_bytes()
-    assert rotate(trace) == str(trace.with_name("run.prev.jsonl"))
-    assert not trace.exists() and trace.with_name("run.prev.jsonl").read_bytes() == first
-    assert rotate(trace) is None
-    trace.write_bytes(first)
-    assert rotate(trace) == str(trace.with_name("run.prev.jsonl"))
-    trace.touch()
-    assert rotate(trace) is None and trace.exists()
-
-
-def test_rotate_leaves_other_files_alone(tmp_path: Path, trace: Path) -> None:
-    """A file that is no trace is neither moved nor written over."""
-    other = tmp_path / "notes.jsonl"
-    other.write_text("mine\n")
-    for name, place in [(other, other), (trace, tmp_path / "run.prev.jsonl")]:
-        place.write_text("mine\n")
-        with pytest.raises(TraceError, match="is not an agentbox trace") as caught:
-            rotate(name)
-        assert caught.value.code == "not-a-trace" and place.read_text() == "mine\n"
-    assert verify(trace).ok
-    (tmp_path / "link.jsonl").symlink_to(trace)
-    with pytest.raises(TraceError, match="symbolic link"):
-        rotate(tmp_path / "link.jsonl")
-
-
 def test_close(writer: TraceWriter) -> None:
     """Closing flushes, may be done twice, and ends the use of the writer."""
     writer.append("observe", "fs.read")

@@ -218,11 +218,13 @@ def test_a_signal_to_agentbox_reaches_the_agent(sandbox, number):
     assert done.status == 9 and done.trace[-1]["op"] == "run.end"
 
 
-def test_an_existing_trace_is_kept_as_prev(sandbox):
-    """A second run does not destroy the first one's record."""
-    sandbox.fake("Link().armed(); sys.exit(3)")
-    sandbox.fake("Link().armed(); sys.exit(4)")
-    assert '"status":3' in (sandbox.folder / "trace.prev.jsonl").read_text()
+def test_every_earlier_trace_is_kept(sandbox):
+    """No run destroys another one's record, and a line says where the older ones are."""
+    done = [sandbox.fake(f"Link().armed(); sys.exit({status})") for status in (3, 4, 5)]
+    kept = sorted((sandbox.folder / "traces").glob("*.jsonl"))
+    assert sorted(verify(path).status for path in kept) == ["sealed", "sealed"]
+    assert {f'"status":{n}' in path.read_text() for n, path in zip((3, 4), kept, strict=True)} == {True}
+    assert not done[0].said("kept in") and done[2].said("2 older traces are kept in traces/")
 
 
 def test_a_trace_that_cannot_be_made_runs_nothing(sandbox):

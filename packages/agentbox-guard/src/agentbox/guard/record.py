@@ -10,7 +10,7 @@ import time
 
 from agentbox.guard import report, welcome
 from agentbox.guard.paths import is_name, within
-from agentbox.trace import Redactor, TraceError, TraceWriter, rotate
+from agentbox.trace import Redactor, TraceError, TraceWriter, older, rotate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _WROTE = {
 
 
 class RecordSession:
-    """Implements `agentbox.guard.session.Session` over a `TraceWriter`; a trace that is there already is moved to
-    `.prev`.
+    """Implements `agentbox.guard.session.Session` over a `TraceWriter`; a trace that is there already is kept
+    in `traces/`.
 
     Raises `TraceError` where no trace can be made. `environ` is the agent's environment: its secrets are kept out of
     the trace.
@@ -151,6 +151,8 @@ class RecordSession:
         note(f"head {self._writer.head}")
         if moved is not None:
             raise moved
+        if kept := len(older(os.path.join(self._options.cwd, self._options.trace))):
+            note(report.kept(kept, self._options.trace))
         note(report.summary(self._writer.counts, self._options.trace))
         return ended.status
 

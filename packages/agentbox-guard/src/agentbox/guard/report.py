@@ -99,6 +99,12 @@ def summary(counts: Mapping[str, int], trace: str) -> str:
     return f"recorded {effects} effects, {observations} observations, {denials} denials -> {shown(trace)}"
 
 
+def kept(count: int, trace: str) -> str:
+    """The line that says where the traces of earlier runs are, without prefix."""
+    folder = trace.rpartition("/")[0] + "/traces/" if "/" in trace else "traces/"
+    return f"{count} older {'trace is' if count == 1 else 'traces are'} kept in {shown(folder)}"
+
+
 def shown(text: str, most: int = 200) -> str:
     """Text of the agent's choice as one printable line of at most `most` characters."""
     text = text if text.isprintable() else ascii(text)[1:-1]

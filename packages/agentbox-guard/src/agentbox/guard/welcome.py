@@ -124,10 +124,11 @@ WELCOME = (
 
 
 def trace_files(options: RunOptions) -> list[str]:
-    """The trace, the one of the run before, and the bodies beside them; resolved."""
+    """The trace, those of earlier runs (and where earlier versions put one), and the bodies beside them; resolved."""
     trace = os.path.realpath(os.path.join(options.cwd, options.trace))
     stem, suffix = os.path.splitext(trace)
-    return [trace, f"{stem}.prev{suffix}", os.path.join(os.path.dirname(trace), "blobs")]
+    beside = os.path.dirname(trace)
+    return [trace, f"{stem}.prev{suffix}", *(os.path.join(beside, name) for name in ("blobs", "traces"))]
 
 
 def code_roots() -> list[str]:

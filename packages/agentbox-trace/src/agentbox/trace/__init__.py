@@ -9,10 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .blobs import describe_body as describe_body
     from .blobs import load_body as load_body
+    from .earlier import older as older
+    from .earlier import rotate as rotate
     from .errors import TraceError as TraceError
     from .exporters import EXPORTERS as EXPORTERS
     from .exporters import exporter as exporter
-    from .files import rotate as rotate
     from .reader import read as read
     from .record import FORMAT as FORMAT
     from .record import KINDS as KINDS
@@ -36,8 +37,9 @@ _HOME = {
     "describe_body": "blobs",
     "exporter": "exporters",
     "load_body": "blobs",
+    "older": "earlier",
     "read": "reader",
-    "rotate": "files",
+    "rotate": "earlier",
     "same_redacted": "redact",
     "verify": "verifier",
     "verify_from": "verifier",
@@ -55,6 +57,7 @@ __all__ = [
     "describe_body",
     "exporter",
     "load_body",
+    "older",
     "read",
     "rotate",
     "same_redacted",

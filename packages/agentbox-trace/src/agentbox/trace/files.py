@@ -26,11 +26,11 @@ def create_file(name: str) -> int:
     try:
         fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
     except OSError as error:
-        raise from_os(name, "the trace cannot be made", error, hint=_way_out(error, name)) from None
+        raise from_os(name, "the trace cannot be made", error, hint=way_out(error, name)) from None
     except ValueError:
         raise TraceError(f"{shown(name)}: cannot be made: its name holds a NUL byte", code="io") from None
     try:
-        _claim(fd, name)
+        claim(fd, name)
         facts = os.fstat(fd)
         if facts.st_size:
             raise TraceError(
@@ -43,14 +43,14 @@ def create_file(name: str) -> int:
         os.fchmod(fd, 0o600)
     except OSError as error:
         os.close(fd)
-        raise from_os(name, "the trace cannot be made", error, hint=_way_out(error, name)) from None
+        raise from_os(name, "the trace cannot be made", error, hint=way_out(error, name)) from None
     except TraceError:
         os.close(fd)
         raise
     return fd
 
 
-def _claim(fd: int, name: str) -> None:
+def claim(fd: int, name: str) -> None:
     """Take the writer's lock (flock(2): it ends with the last process that holds the descriptor)."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise TraceError(f"{shown(name)}: is not a regular file, expected none or an empty one", code="io", hint=_OTHER)
@@ -62,7 +62,7 @@ def _claim(fd: int, name: str) -> None:
         ) from None
 
 
-def _way_out(error: OSError, *names: str) -> str:
+def way_out(error: OSError, *names: str) -> str:
     """What a user can do where the system lets no trace be made, or an old one not be moved away."""
     for name in names if error.errno in (errno.EACCES, errno.EPERM) else ():
         try:
@@ -95,33 +95,7 @@ def open_trace(path: str | os.PathLike[str]) -> int:
     raise TraceError(f"{shown(name)}: is {what}, expected a trace file", code="io", hint=_NAME_IT)
 
 
-def rotate(path: str | os.PathLike[str]) -> str | None:
-    """Move an existing trace out of the way: `trace.jsonl` to `trace.prev.jsonl`, over an older one. Return the new
-    path, or None where no entry is there.
-
-    Raises `TraceError`: `not-a-trace` when either file is something else (it is left alone), `exists` when the trace
-    is being written now, `io`.
-    """
-    name = os.fspath(path)
-    stem, suffix = os.path.splitext(name)
-    target = f"{stem}.prev{suffix}"
-    fd = _open_own(name)
-    if fd is None:
-        return None
-    try:
-        _claim(fd, name)
-        older = _open_own(target)
-        if older is not None:
-            os.close(older)
-        os.rename(name, target)
-    except OSError as error:
-        raise from_os(name, f"cannot be moved to {shown(target)}", error, hint=_way_out(error, name, target)) from None
-    finally:
-        os.close(fd)
-    return target
-
-
-def _open_own(name: str) -> int | None:
+def open_own(name: str) -> int | None:
     """Return a descriptor of the trace at `name`, or None when there is no file or an empty one; refuse everything
     else."""
     try:
@@ -129,7 +103,7 @@ def _open_own(name: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise from_os(name, "cannot be opened", error, hint=_way_out(error, name)) from None
+        raise from_os(name, "cannot be opened", error, hint=way_out(error, name)) from None
     try:
         regular = stat.S_ISREG(os.fstat(fd).st_mode)
         start = os.read(fd, len(START)) if regular else b"?"

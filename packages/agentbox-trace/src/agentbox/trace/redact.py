@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from . import settings
 from .secretforms import beginnings, compiled, needles, password_in_url
 from .secretnames import HEADERS, QUERY_ONLY, STEMS, is_secret_member, is_secret_variable
 
@@ -48,7 +49,7 @@ class Redactor:
         for name, value in (env_values or {}).items():
             a_path = name.upper().endswith("CREDENTIALS") and value.startswith("/")
             secret = value if is_secret_variable(name) and not a_path else password_in_url(value)
-            if len(secret) >= SHORTEST and not (secret.isdigit() and len(secret) < 8):
+            if len(secret) >= SHORTEST and not settings.is_weak(secret):
                 values.setdefault(secret, name)
         # The longest first, so that a secret which holds another is not torn apart. Each with its needles.
         self._values = [(value, values[value], needles(value)) for value in sorted(values, key=len, reverse=True)]
@@ -193,6 +194,8 @@ class Redactor:
             return end, quote + self.placeholder(name, value)
         number = self._pattern(_NUMBER).match(text, at)
         if number is not None:
+            if settings.is_small(number[0]):
+                return None
             return number.end(), quote + self.placeholder(name, number[0]) + quote
         if text[at : at + 1] in ("[", "{") and quote == '"':
             return self._container(text, name, at)
@@ -222,7 +225,9 @@ class Redactor:
         return self.text(name) if isinstance(name, str) else name
 
     def _member(self, name: Any, value: Any) -> Any:
-        return self._whole(name, value) if isinstance(name, str) and is_secret_member(name) else self.doc(value)
+        if not isinstance(name, str) or not is_secret_member(name):
+            return self.doc(value)
+        return value if isinstance(value, int) and settings.is_small(str(value)) else self._whole(name, value)
 
     def _whole(self, name: str, value: Any) -> Any:
         """Replace every string and number inside of a secret member."""
@@ -240,15 +245,25 @@ class Redactor:
 
     def _list(self, value: list[Any] | tuple[Any, ...]) -> list[Any]:
         """Treat `["authorization", "..."]` as a header and `["--token", "..."]` as a flag with its value."""
-        out = []
+        out: list[Any] = []
         before: Any = None
         for item in value:
-            if isinstance(before, str) and _names_next(before, len(value)):
+            if out and isinstance(item, str) and before in _USER_FLAGS and _is_client(value[0]):
+                user, colon, password = item.partition(":")
+                out.append(user + colon + self._whole("user-password", password))
+            elif isinstance(before, str) and _names_next(before, len(value)):
                 out.append(self._whole(before.lstrip("-"), item))
             else:
                 out.append(self.doc(item))
             before = item
         return out
+
+
+_USER_FLAGS = ("-u", "-U", "--user", "--proxy-user")
+
+
+def _is_client(program: Any) -> bool:
+    return isinstance(program, str) and program.rpartition("/")[2] in settings.CLIENTS
 
 
 def _names_next(item: str, length: int) -> bool:
@@ -268,7 +283,25 @@ def _unescaped(name: str) -> str:
 
 
 def _flag_name(match: Match[str]) -> str:
-    return match[1] if is_secret_member(match[1]) else ""
+    found = is_secret_member(match[1]) and not settings.is_harmless(match[1], match[match.lastindex or 0])
+    return match[1] if found else ""
+
+
+def _setting_name(match: Match[str]) -> str:
+    return settings.quoted(match) if _names_secret(match[1]) else ""
+
+
+def _bare_name(match: Match[str]) -> str:
+    return settings.bare(match) if _names_secret(match[1]) else ""
+
+
+def _user_name(match: Match[str]) -> str:
+    sure = _holds(match.string.lower(), (client + " " for client in settings.CLIENTS))
+    return "user-password" if sure or settings.is_plausible(match[2]) else ""
+
+
+def _names_secret(name: str) -> bool:
+    return is_secret_member(name) or (name.isupper() and is_secret_variable(name))
 
 
 def _member_name(match: Match[str]) -> str:
@@ -282,8 +315,8 @@ def _pair_name(match: Match[str]) -> str:
 
         name = unquote(name)
     last = name.rstrip("]").rpartition("[")[2]  # user[password]=... names `password`
-    secret = is_secret_member(name) or is_secret_member(last) or (name.isupper() and is_secret_variable(name))
-    return name if secret or (match[1] and name.lower() in QUERY_ONLY) else ""
+    secret = _names_secret(name) or is_secret_member(last) or (match[1] and name.lower() in QUERY_ONLY)
+    return name if secret and not settings.is_harmless(last, match[3]) else ""
 
 
 def _holds(low: str, texts: Iterable[str]) -> bool:
@@ -303,6 +336,11 @@ def _may_hold_flag(text: str) -> bool:
     return at >= 0
 
 
+def _may_hold_setting(text: str) -> bool:
+    """Whether a secret name stands before a sign of assignment; without patterns, since nearly every text has one."""
+    return any(_names_secret(word) for sign in ("=", ":") if sign in text for word in settings.words_before(text, sign))
+
+
 # Each is anchored at the begin of a word or bounded in length, so that no text takes quadratic time.
 _MEMBER = r'(?<!\\)(\\*")((?:(?!\\*").){1,200})\1[ \t\r\n]*:[ \t\r\n]*'
 _NUMBER = r"-?[0-9][0-9.eE+-]*"
@@ -316,8 +354,16 @@ _FORM = r"\bname=\"([^\"\r\n]{1,100})\"(?:\r?\n[^\r\n]{1,1000}){0,9}\r?\n\r?\n([
 _URL = r"://[^\s/@:\"'?#]{0,200}:([^\s/@\"'?#]{1,500})@"
 _RULES: tuple[tuple[Callable[[str], bool], str, Callable[[Match[str]], str]], ...] = (
     (_may_hold_header, _HEADER, lambda match: match[1].lower()),
+    (_may_hold_setting, settings.QUOTED, _setting_name),
     (lambda text: "=" in text, _PAIR, _pair_name),
     (_may_hold_flag, _FLAG, _flag_name),
+    (lambda text: "-" in text and ("'" in text or '"' in text), settings.FLAG, _flag_name),
+    (_may_hold_setting, settings.BARE, _bare_name),
+    (lambda text: "</" in text, settings.ELEMENT, _setting_name),
+    (lambda text: "value" in text, settings.ATTRIBUTE, _setting_name),
+    (lambda text: "machine " in text and "password" in text, settings.NETRC, _flag_name),
+    (lambda text: "-u" in text or "-U" in text or "-user" in text, settings.USER, _user_name),
+    (lambda text: _holds(text, ("ENV ", "setenv ", "set -")), settings.SETENV, _setting_name),
     (lambda text: 'name="' in text, _FORM, _member_name),
     (lambda text: "://" in text and "@" in text, _URL, lambda match: "url-password"),
 )

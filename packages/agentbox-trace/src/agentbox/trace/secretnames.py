@@ -132,9 +132,12 @@ STEMS = (
     "signature",
     "sig=",
     "code=",
+    "-u ",
+    '-u"',
+    "-user",
 )
-"""Every secret name, lower-cased and with `=` where it is one in URLs only, holds one of these: a text without any
-of them needs no closer look."""
+"""Every secret name, lower-cased and with `=` where it is one in URLs only, and every flag before a user and a password
+holds one of these: a text without any of them needs no closer look."""
 
 _HEADERS_AS_MEMBERS = frozenset(name.replace("-", "_") for name in HEADERS)
 _cache: dict[str, bool] = {}

@@ -34,6 +34,17 @@ def trace_path(parsed: Parsed) -> str:
     return option or word
 
 
+def tell_older(path: str) -> None:
+    """Say where the traces of earlier runs are, when the last one is read because none was named."""
+    if path != TRACE_WORD.default:
+        return
+    from agentbox.cli import output
+    from agentbox.trace import older
+
+    if kept := len(older(path)):
+        output.message(f"{path}: the last run; {kept} older {'one is' if kept == 1 else 'ones are'} kept in traces/")
+
+
 class Command:
     """One subcommand: its `name`, a one-line `summary`, the paragraphs of its help, its options and words, and `run`.
 

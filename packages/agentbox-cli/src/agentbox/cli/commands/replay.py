@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from agentbox.cli import output
-from agentbox.cli.commands._base import LAYERS, POLICY, TRACE, UNSEALED, Command
+from agentbox.cli.commands._base import LAYERS, POLICY, TRACE, UNSEALED, Command, tell_older
 from agentbox.cli.options import Option, Parsed
 
 
@@ -19,6 +19,7 @@ def run(parsed: Parsed) -> int:
     policy = parsed.text("policy")
     if policy == POLICY.default and not os.path.lexists(policy):
         policy = ""
+    tell_older(parsed.text("trace"))
     return replay(
         ReplayOptions(
             argv=parsed.command,

@@ -51,7 +51,7 @@ COMMAND = Command(
     description=(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
-        "An older trace of the same name is kept as trace.prev.jsonl.",
+        "The trace of an earlier run is kept: it is moved to traces/, under its time and run.",
         "Layers: auto applies all kernel layers of this system, and runs nothing when one cannot be had unless",
         "--allow-degraded names it; kernel insists on a system that has them; guard is the interpreter's guard alone.",
     ),

@@ -9,7 +9,7 @@ import os
 import sys
 
 from agentbox.cli import exitcodes, output
-from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, Command, trace_path
+from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, Command, tell_older, trace_path
 from agentbox.cli.errors import UsageError
 from agentbox.cli.options import Option, Parsed
 
@@ -37,6 +37,7 @@ def run(parsed: Parsed) -> int:
             shown += 1
         if follow:
             output.flush()
+    tell_older(path)
     if not shown:
         asked = parsed.text("kind") or parsed.text("op")
         output.message(f"{path}: no entry of that kind and operation" if asked else f"{path}: is empty")
@@ -53,6 +54,7 @@ def _rules(parsed: Parsed, path: str) -> int:
     for other, given in others.items():
         if given:
             raise UsageError(f"show: --rules and --{other} do not go together", "give one of them")
+    tell_older(path)
     missing = MissingRules()
     for entry in _entries(path, follow=False):
         missing.note(entry)

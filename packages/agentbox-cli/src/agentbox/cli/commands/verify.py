@@ -9,7 +9,7 @@ import os
 import sys
 
 from agentbox.cli import exitcodes, output
-from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, UNSEALED, Command, trace_path
+from agentbox.cli.commands._base import TRACE_ALIAS, TRACE_WORD, UNSEALED, Command, tell_older, trace_path
 from agentbox.cli.options import Option, Parsed
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ def run(parsed: Parsed) -> int:
         )
     finally:
         progress.close()
+    tell_older(path)
     output.result(_json(report) if parsed.switch("json") else _text(report))
     return exitcodes.OK if report.ok else exitcodes.NOT_VERIFIED
 

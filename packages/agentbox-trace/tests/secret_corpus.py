@@ -1,0 +1,92 @@
+"""Texts with secrets planted in them, and texts that only look so: what redaction finds and spares is measured here.
+
+The planted values are made up. It must never hold a secret that opens anything.
+"""
+
+from __future__ import annotations
+
+VALUES = ("hunter-4f1c9a7e02", "S3cr3tPassw0rd!", "qT9xW2bLm84ZkR1v", "0f8e7d6c5b4a39281706", "correct-h0rse-battery")
+
+FORMS: dict[str, str] = {
+    "plain": "API_TOKEN={}",
+    "double quotes": 'DB_PASSWORD="{}"',
+    "single quotes, exported": "export STRIPE_SECRET='{}'",
+    "yaml": "password: {}",
+    "yaml, quoted": 'api_key: "{}"',
+    "yaml, nested": "database:\n  host: db\n  password: {}\n  port: 5432",
+    "ini": "[default]\naws_access_key = x\naws_secret_access_key = {}\n",
+    "toml": 'token = "{}"',
+    "properties": "spring.datasource.password={}",
+    "properties with a colon": "db.password: {}",
+    "python dictionary": "cfg = {{'user': 'me', 'password': '{}'}}",
+    "python argument": 'connect(host="db", password="{}")',
+    "python bytes": "SECRET_KEY = b'{}'",
+    "python environment": 'os.environ["API_TOKEN"] = "{}"',
+    "ruby rocket": ':password => "{}"',
+    "ruby symbol": "client(api_key: '{}')",
+    "javascript object": "const c = {{ user: 'me', clientSecret: '{}' }};",
+    "javascript template": "const token = `{}`;",
+    "php": "'secret' => '{}',",
+    "go": 'cfg := Config{{Password: "{}"}}',
+    "go, short": 'token := "{}"',
+    "hcl": 'access_token = "{}"',
+    "make": "API_TOKEN := {}",
+    "json": '{{"user": "me", "password": "{}"}}',
+    "json, escaped": '{{"body": "{{\\"access_token\\": \\"{}\\"}}"}}',
+    "xml element": "<server><password>{}</password></server>",
+    "xml attribute": '<db user="me" password="{}"/>',
+    "xml key and value": '<add key="ApiKey" value="{}"/>',
+    "netrc": "machine example.org login me password {}",
+    "netrc, several lines": "machine example.org\n  login me\n  password {}\n",
+    "curl -u": "curl -u me:{} https://example.org/",
+    "curl --user": "curl --user 'me:{}' https://example.org/",
+    "connection string": "Server=db;User ID=sa;Password={};Encrypt=yes",
+    "connection string, short": "Server=db;Uid=sa;Pwd={}",
+    "dsn": "host=db user=me password={} dbname=x",
+    "url": "postgres://me:{}@db:5432/x",
+    "query": "https://example.org/?a=1&api_key={}",
+    "header": "Authorization: Bearer {}",
+    "header of its own": "X-Api-Key: {}",
+    "flag": "tool --password {} --verbose",
+    "flag with sign": "tool --api-key={} --verbose",
+    "flag, quoted": 'tool --token "{}"',
+    "docker": "FROM x\nENV API_TOKEN {}\n",
+    "csh": "setenv GITHUB_TOKEN {}",
+    "fish": "set -x GITHUB_TOKEN {}",
+    "powershell": '$env:API_TOKEN = "{}"',
+    "npmrc": "//registry.npmjs.org/:_authToken={}",
+    "form": "user=me&password={}",
+}
+
+WORDS = (
+    "required", "string", "optional", "null", "none", "true", "false", "changed", "hidden", "missing", "expired",
+    "str | None", "Optional[str]", "${DB_PASSWORD}", "$TOKEN", "{{ .Values.token }}", "%(password)s", "********",
+    "xxxx",
+    "<your token here>", "os.environ.get", "self.token", "config.auth.token", "getpass()", "process.env.API_TOKEN",
+)  # fmt: skip
+
+HARMLESS: list[str] = [
+    *(f"{name}: {word}" for name in ("password", "token", "api_key") for word in WORDS),
+    *(f"{name} = {word}" for name in ("secret", "auth_token") for word in WORDS),
+    "https://example.org/?code=404", "GET /x?code=200 HTTP/1.1", "pwd=/home/me", "PWD=/srv/app", "OLDPWD=/tmp",
+    '{"token":5}', '{"token": 12, "text": "x"}', "max_tokens=4096", "max_tokens: 4096", '{"max_tokens": 1024}',
+    "next_token=abc123def456", "page_token: eyJwYWdlIjoyfQ", "tokens: 1234567", "keyboard: us", "key: value1",
+    "primary_key: user_id1", "sort_key = created_at2", "monkey=banana1", "author: J. Smith 3rd",
+    "authority: example.org",
+    "session: closed", "passed: 12, failed: 0", "pass 3 of 4", "PASS: test_login2", "passenger: 12A",
+    "compass = north1",
+    "image: postgres:16", "docker run -u 1000:1000 x", "docker run --user 1000:1000 x", "chown -R me:staff x",
+    "sudo -u postgres psql", "id -u root", "ps -u me", "sort -u a:b", "for token in tokens: yield token",
+    "def login(user: str, password: str) -> None:", "password = getpass.getpass()", "token = next(tokens)",
+    "token = tokens[0]", "if token == other: pass", "auth = HTTPBasicAuth(user, pw)", "const { token } = props;",
+    '<input type="password" name="pw">', "<label for='password'>Password</label>", "<password></password>",
+    '"password": "', "Password: ", "Enter passphrase: ", "error: invalid password for user me", "password incorrect",
+    "Wrong password. Try again.", "token expired at 2026-12-01", "unexpected token: }",
+    "SyntaxError: Unexpected token <",
+    "secret santa: Friday", "cookie cutter", "ssh-keygen -t ed25519", "keys: [a, b, c]", "key=value", "x=1; y=2",
+    "PATH=/usr/bin:/bin", "SSH_AUTH_SOCK=/tmp/agent.1", "TOKEN_FILE=/run/secrets/token", "PASSWORD_MIN_LENGTH=12",
+    "git log --author me --since 2026-01-01", "--token-file /run/token", "label = 'Password'",
+    "t('password') : 'Password'",
+    "'password' => 'Password'", "password: 'Please enter your password'", "read: ./my-data/keys.txt",
+    "net: api.openai.com:443",
+]  # fmt: skip
