@@ -227,7 +227,8 @@ def test_a_replay_without_a_trace(folder: Path) -> None:
     """Without a recording nothing runs, and how to make one is said; status 66."""
     done = agentbox(folder, "replay", "--", sys.executable, "-c", "print('ran')")
     assert one_line(done) == (
-        "trace.jsonl: cannot be opened: no such file or directory (record one first: agentbox run -- COMMAND)"
+        "trace.jsonl: cannot be opened: no such file or directory "
+        "(record one first, or name the file that it was recorded to)"
     )
     assert done.returncode == 66
 

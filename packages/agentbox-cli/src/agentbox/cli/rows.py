@@ -155,6 +155,10 @@ def _begin(op: str, args: dict[str, Any]) -> str:
     return f"{args['op']} {_target(args['op'], args['args'])}".rstrip()
 
 
+def _claim(op: str, args: dict[str, Any]) -> str:
+    return f"{_begin(op, args)}  (the guard's word alone: the kernel showed no such act)"
+
+
 def _start(op: str, args: dict[str, Any]) -> str:
     """The command, and the layers where not all of them were live."""
     from agentbox.guard.report import layers
@@ -200,6 +204,7 @@ _NAMES = frozenset(("url", "argv", "path", "host", "address"))
 _ABOUT = {
     "process.start": _process,
     "effect.begin": _begin,
+    "guard.claim": _claim,
     "proc.exec": _exec,
     "run.start": _start,
     "run.end": _end,

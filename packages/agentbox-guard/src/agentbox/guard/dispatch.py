@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     Read = tuple[str, int, int | None, str]
     """Path as it is shown, thread, task and site of an announced read."""
 
+CLAIM = "guard.claim"
+"""The op of an entry for what a guard alone has said, where the kernel shows what happens."""
+_SHOWN = channel.ANNOUNCED - {"fs.read", "code.load"} | {"proc.exec"}
+_FILE_KEYS = ("read", "write")
+_LONGEST_REASON = 300
 _CONTENT = ("sha256", "size")
 _MOST_KNOWN = 4096
 _MADE_UP = ("/dev", "/proc", "/sys")
@@ -70,6 +75,8 @@ class Dispatcher:
         self._asked = asked.get(welcome.get("ask", "none"), frozenset())
         self._start: Callable[[], None] | None = start
         self._announced = announced
+        if announced is not None:
+            announced.on_unshown(self._claim)
         self._reads: dict[bytes, Read] = {}
         self.greeted = False
         """True when a guard has been welcomed."""
@@ -110,14 +117,15 @@ class Dispatcher:
             if event.op == "fs.read" and self._desk.wall is not None:
                 # What is in a file the kernel's layers find out by themselves, and take nobody's word for.
                 event.args = {name: value for name, value in event.args.items() if name not in _CONTENT}
+                if type(event.args.get("path")) is not str or not self._is_absent(event):
+                    event.args.pop("absent", None)
             if not self._awaits_kernel(event):
                 self._observe(event)
             elif not within(event.private["_path"], _MADE_UP):  # what the kernel makes up is nobody's to announce
                 self._remember(raw, (event.args["path"], line["thread"], line.get("task"), event.site))
                 self.again(connection, raw)
             return
-        denial = Denial(line["key"], line["target"], line["reason"], rule=line["rule"], fix=line["fix"])
-        self._deny(event, denial)
+        self._deny(event, self._told_denial(event, line))
 
     def question(self, connection: Connection, line: dict[str, Any]) -> None:
         """Handle an `ask` or a `call`. Raises `ProtocolError`."""
@@ -168,7 +176,7 @@ class Dispatcher:
             self._session.process(event)
             return
         if self._announced is not None:
-            if event.op in channel.WRITES and self._is_refused_later(event):
+            if self._is_shown_later(event):
                 self._announced.defer(event)
                 return
             if event.op == "fs.read" and asked and not self._complete(event):
@@ -176,6 +184,41 @@ class Dispatcher:
                 return
             self._announced.add(event.pid, event.op, event.args)
         self._session.observe(event)
+
+    def _is_shown_later(self, event: Event) -> bool:
+        """Whether the entry waits until the kernel shows the act: a guard's word for it proves nothing. Only a replay
+        has to match the act before it happens.
+        """
+        if self._desk.wall is None or event.op not in _SHOWN:
+            return False
+        return self._session.mode != "replay" or (event.op in channel.WRITES and self._is_refused_later(event))
+
+    def _claim(self, event: Event) -> None:
+        """Record what a guard has announced and the kernel has never shown: it failed, or was made up."""
+        if event.op in _SHOWN and self._session.mode != "replay":
+            self.begin()
+            args = {"op": event.op, "args": event.args}
+            self._session.process(Event(CLAIM, args, lane=event.lane, pid=event.pid, src=event.src, site=event.site))
+
+    def finish(self) -> None:
+        """The run is over: record what was announced and never shown."""
+        if self._announced is not None:
+            self._announced.finish()
+
+    def _told_denial(self, event: Event, line: dict[str, Any]) -> Denial:
+        """A guard's refusal. What the policy says of its target is decided here; nothing of the line may be read as a
+        rule, or as a line to add to the policy.
+        """
+        key, target = line["key"], line["target"]
+        known = key in _FILE_KEYS and event.op.startswith("fs.") and target.startswith("/") and is_name(target)
+        denial = None
+        if known:
+            from agentbox.guard.services import RunServices
+
+            denial = RunServices(self._desk, event.pid).check_path(key, target)
+        if denial is None:
+            denial = Denial(key, target, said(line["reason"]))
+        return denial
 
     def _is_refused_later(self, event: Event) -> bool:
         """Whether the kernel's layers, which hold the built-in protection, refuse what a guard takes for allowed.
@@ -219,6 +262,16 @@ class Dispatcher:
         if self._observing and self._announced is not None:
             self._announced.add(event.pid, event.op, event.args, denied=True)
         self._session.deny(event, denial)
+
+    def _is_absent(self, event: Event) -> bool:
+        """Whether a file that a guard says is not there is indeed not there, or not to be opened by this user."""
+        path = event.private["_path"]
+        if "absent" not in event.args or not self._is_readable(path):
+            return False
+        try:
+            return not os.access(f"/proc/{event.pid}/root{path}", os.R_OK)
+        except OSError:
+            return False
 
     def _complete(self, event: Event) -> bool:
         """Take the hash of a file that a guard asks to read, which under kernel layers does not read it itself.
@@ -364,7 +417,7 @@ class Dispatcher:
                 text = denial_text(event.op, denial, self._desk.policy.name)
                 self.answer(connection, channel.refused(number, text, verdict.code))
                 return
-        elif verdict.later and self._announced is not None:
+        elif self._announced is not None and (verdict.later or self._is_shown_later(event)):
             self._announced.defer(public_form(event))
         elif not verdict.quiet:
             self._observe(public_form(event))
@@ -377,6 +430,12 @@ def shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
         if type(args.get(name)) is str:
             args[name] = show_path(args[name], private)
     return args
+
+
+def said(reason: str) -> str:
+    """A reason as a guard words it: never more than a clause, and nothing that reads like a line to add to a policy."""
+    plain = reason.isprintable() and len(reason) <= _LONGEST_REASON and "to allow" not in reason
+    return reason if plain else "the guard refuses it"
 
 
 def public_form(event: Event) -> Event:

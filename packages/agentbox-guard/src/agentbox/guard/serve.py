@@ -308,6 +308,7 @@ class Service:
         if self._command is not None:
             self._command.finish()
         self._settle()
+        self._dispatcher.finish()
         if blocked := self._gate.summary():
             self._run.options.say(blocked)
         return self._ended(os.waitstatus_to_exitcode(status))

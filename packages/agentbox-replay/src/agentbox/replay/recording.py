@@ -5,8 +5,6 @@ It never keeps a result or a body in memory, and never writes; what it cannot tr
 
 from __future__ import annotations
 
-import os
-
 from agentbox.replay.cursor import Cursor
 from agentbox.replay.describe import StepView
 from agentbox.replay.errors import TraceInvalid, TraceMissing
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     from agentbox.trace import Entry
 
+CLAIM = "guard.claim"
 UNSERVABLE = {"proc.exec": "starts of programs", "net.": "network accesses"}
 """Direct actions that replay refuses (beginning of the op), and what a message calls them."""
 
@@ -151,8 +150,11 @@ class Recording:
         found = []
         for offset in self._seen.get(key, ()):
             self._file.seek(offset)
-            entry = self._relocated(parse(self._file.readline(), 0, self.path))
-            found.append(StepView(entry.kind, entry.op, entry.args, lane=entry.lane))
+            entry = parse(self._file.readline(), 0, self.path)
+            kind, op, args = (
+                ("observe", *_claimed(entry.args)) if entry.kind == "meta" else (entry.kind, entry.op, entry.args)
+            )
+            found.append(StepView(kind, op, args if self.moved is None else self.moved.args(args), lane=entry.lane))
         return found
 
     @property
@@ -183,7 +185,7 @@ class Recording:
     def _note(self, entry: Entry, offset: int) -> None:
         kind, op, args = entry.kind, entry.op, entry.args
         if kind == "meta":
-            self._note_meta(op, args)
+            self._note_meta(op, args, offset)
         elif int(entry.lane.partition(".")[0]) in self._outside:
             return
         elif kind == "deny":
@@ -210,7 +212,7 @@ class Recording:
         if kind == "effect" and op == "proc.run":
             self._running -= 1
 
-    def _note_meta(self, op: str, args: dict[str, Any]) -> None:
+    def _note_meta(self, op: str, args: dict[str, Any], offset: int) -> None:
         if op == "run.start":
             self.header = args
             self.moved = Relocation.between(args.get("cwd"), self._cwd)
@@ -224,6 +226,11 @@ class Recording:
             number, parent = args["process"], args["parent"]
             if parent in self._outside or (parent is None and number and self._running > 0):
                 self._outside.add(number)
+        elif op == CLAIM:
+            # What a guard alone has told of, mostly because it failed: it may be told again.
+            claimed, facts = _claimed(args)
+            facts = facts if self.moved is None else self.moved.args(facts)
+            self._seen.setdefault(key_of("observe", claimed, identity("observe", claimed, facts)), []).append(offset)
         elif op == "fs.state" and args["path"]:  # an empty path says that there were too many to list
             self.states[args["path"]] = args["sha256"]
 
@@ -240,6 +247,14 @@ class Recording:
                 self.unservable[name] = self.unservable.get(name, 0) + 1
 
 
+def _claimed(args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Op and args of what a guard alone has told of. Raises `TypeError` for what is no claim."""
+    op, facts = args["op"], args["args"]
+    if type(op) is not str or type(facts) is not dict:
+        raise TypeError("expected an operation and an object")
+    return op, facts
+
+
 _WAYS_OUT = {
     **dict.fromkeys(("unsealed", "torn"), "agentbox replay --allow-unsealed takes what is there"),
     **dict.fromkeys(("empty", "not-a-trace"), "nothing was run; name a file that agentbox run has written with -t"),
@@ -251,8 +266,7 @@ def _verified(path: str, allow_unsealed: bool) -> int:
     try:
         report = verify(path, allow_unsealed=allow_unsealed)
     except TraceError as error:
-        hint = "record one first: agentbox run -- COMMAND" if not os.path.lexists(path) else error.hint
-        raise TraceMissing(str(error), hint=hint) from error
+        raise TraceMissing(str(error), hint=error.hint) from error
     torn = report.status == "torn" and allow_unsealed and report.entries > 0
     if not report.ok and not torn:
         hint = _WAYS_OUT.get(report.status, "nothing was run; agentbox verify tells what still holds")

@@ -168,7 +168,11 @@ class ReplaySession:
         key = self._key("observe", event)
         if not self._is_due(event, key) and (self._is_known_otherwise(event, key) or self._is_free(event)):
             return
-        step = self._take("observe", event)
+        step = self._matcher.take(event.lane, key)
+        if step is None and self._is_known_otherwise(event, key):
+            return
+        if step is None:
+            self._mismatch("observe", event, key)
         if event.op == "fs.read":
             recorded = self._recording.entry(step).args
             if explain.content(recorded) != explain.content(event.args):
@@ -283,10 +287,13 @@ class ReplaySession:
         key = self._key(kind, event)
         step = self._matcher.take(event.lane, key)
         if step is None:
-            live = self._view(kind, event)
-            expected = self._matcher.expected(event.lane)
-            self._end(explain.mismatch(self._recording, live, key, expected, self._denials, self._news))
+            self._mismatch(kind, event, key)
         return step
+
+    def _mismatch(self, kind: str, event: Event, key: bytes) -> Never:
+        live = self._view(kind, event)
+        expected = self._matcher.expected(event.lane)
+        self._end(explain.mismatch(self._recording, live, key, expected, self._denials, self._news))
 
     def _refuse_live(self, event: Event) -> None:
         if event.op == "proc.exec" or event.op.startswith("net."):

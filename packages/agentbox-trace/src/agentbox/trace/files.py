@@ -17,6 +17,13 @@ _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _OTHER = "name another trace: -t FILE"
 _NAME_IT = "name the trace, as in trace.jsonl"
 _MAKE_IT = "record one first, or name the file that it was recorded to"
+_WAYS_TO_READ = {
+    errno.ENOENT: _MAKE_IT,
+    errno.EACCES: "read it as the user who recorded it",
+    errno.ENOTDIR: "a folder of its path is a file; name the trace, as in trace.jsonl",
+    errno.EMFILE: "raise the limit of open files: ulimit -n",
+}
+"""What a user can do about a trace that cannot be opened, by what the system says."""
 _AWAY = f"move it away or {_OTHER}"
 
 
@@ -81,7 +88,7 @@ def open_trace(path: str | os.PathLike[str]) -> int:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        hint = _MAKE_IT if isinstance(error, FileNotFoundError) else _NAME_IT
+        hint = _WAYS_TO_READ.get(error.errno or 0, _NAME_IT)
         raise from_os(name, "cannot be opened", error, hint=hint) from None
     except ValueError:
         raise TraceError(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentbox.guard.session import Event
 
     Key = tuple[object, ...]
@@ -18,17 +20,19 @@ MOST_ACCOUNTS = 512
 class Accounts:
     """By process and by a key, which is the same for the account and the notice of an act."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "unshown")
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[tuple[Key, Event]]] = {}
+        self.unshown: Callable[[Event], None] = lambda event: None
+        """Told each account that nothing followed, when it is dropped."""
 
     def add(self, key: Key, event: Event) -> None:
         """A guard is about to do this."""
         waiting = self._waiting.setdefault(event.pid, [])
         waiting.append((key, event))
         if len(waiting) > MOST_ACCOUNTS:
-            del waiting[0]
+            self.unshown(waiting.pop(0)[1])
 
     def take(self, pid: int, key: Key) -> Event | None:
         """The latest account of this act, if there is one; it is then used up."""
@@ -40,4 +44,10 @@ class Accounts:
 
     def forget(self, pid: int) -> None:
         """The process is gone."""
-        self._waiting.pop(pid, None)
+        for _, event in self._waiting.pop(pid, ()):
+            self.unshown(event)
+
+    def finish(self) -> None:
+        """The run is over: nothing will follow any more."""
+        for pid in list(self._waiting):
+            self.forget(pid)

@@ -10,7 +10,7 @@ from agentbox.guard.kernel.accounts import Accounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from agentbox.guard.session import Event
@@ -103,11 +103,17 @@ class Announced:
         """A guard says what its process is about to do, and the kernel's notice will tell how that ends."""
         self._accounts.add(act(event.op, event.args), event)
 
-    def account(self, pid: int, op: str, args: Mapping[str, Any], *, refused: bool) -> Event | None:
-        """What was so said of this act, used up by asking; None if nothing was. Of an act that is not of the network
-        only what may be refused is deferred.
-        """
-        return self._accounts.take(pid, act(op, args)) if refused or op.startswith("net.") else None
+    def account(self, pid: int, op: str, args: Mapping[str, Any]) -> Event | None:
+        """What was so said of this act, used up by asking; None if nothing was."""
+        return self._accounts.take(pid, act(op, args))
+
+    def on_unshown(self, call: Callable[[Event], None]) -> None:
+        """Have `call` told what was deferred and never shown by the kernel: a mere claim."""
+        self._accounts.unshown = call
+
+    def finish(self) -> None:
+        """The run is over: what the kernel has not shown by now it never will."""
+        self._accounts.finish()
 
     def forget(self, pid: int) -> None:
         """The process is gone."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentbox.guard.session import Session
 
 _MOST_KNOWN = 20_000
+_FLAGS, _MOST_FLAGS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz+-"), 16
 _NAMES = ("path", "to", "file", "cwd")
 
 
@@ -75,10 +76,21 @@ class Scribe:
             return
         if self._announced.take(pid, op, args) or (also and self._announced.take(also, op, args)):
             return
-        if op in ("fs.read", "fs.list") and not self.reads:
+        told = self._announced.account(pid, op, args)
+        if told is None and also:
+            told = self._announced.account(also, op, args)
+        if told is None and op in ("fs.read", "fs.list") and not self.reads:
             return
         self._begin()
-        self._session.observe(self._told(pid, op, args))
+        self._session.observe(self._event(pid, op, args) if told is None else _confirmed(told, args))
+
+    def confirm(self, pid: int, op: str, args: dict[str, Any]) -> None:
+        """An act that needs no entry of its own, as in a private folder: recorded if a guard has announced it."""
+        args = self.shown(args)
+        event = None if op == "fs.read" else self._announced.account(pid, op, args)
+        if event is not None:
+            self._begin()
+            self._session.observe(_confirmed(event, args))
 
     def _observe_announced(self, pid: int, args: dict[str, Any]) -> bool:
         """Record a read as the guard's that has announced it. What could not be hashed is told by the kernel alone,
@@ -129,7 +141,8 @@ class Scribe:
         denial = Denial(denial.key, denial.target, denial.reason, rule=denial.rule, fix=denial.fix)
         denial.enforced = not self.observing
         self._begin()
-        self._session.deny(self._told(pid, op, args, refused=True), denial)
+        told = self._announced.account(pid, op, args)
+        self._session.deny(self._event(pid, op, args) if told is None else _confirmed(told, args), denial)
         return denial.enforced
 
     def deny_once(self, pid: int, op: str, name: str, args: dict[str, Any], denial: Denial) -> bool:
@@ -170,16 +183,20 @@ class Scribe:
         self._begin()
         self._session.flush()
 
-    def _told(self, pid: int, op: str, args: dict[str, Any], *, refused: bool = False) -> Event:
-        """The act as its guard has told it (thread, place in the code), or else as the kernel shows it."""
-        event = self._announced.account(pid, op, args, refused=refused)
-        if event is None:
-            return self._event(pid, op, args)
-        event.args = args
-        return event
-
     def _event(self, pid: int, op: str, args: dict[str, Any]) -> Event:
         process = self._processes.seen(pid)
         if op == "proc.exec":
             args = arguments.recorded(args)
         return Event(op, args, lane=f"{process.number}.0", pid=pid, src="kernel")
+
+
+def _confirmed(told: Event, args: dict[str, Any]) -> Event:
+    """What a guard has told (thread, place in the code) as the kernel has shown it: `args` are the kernel's.
+
+    Only the flags of an open stay as the guard names them: in a replay it names them in the same way.
+    """
+    flags = told.args.get("flags")
+    if "flags" in args and type(flags) is str and _FLAGS.issuperset(flags) and len(flags) < _MOST_FLAGS:
+        args["flags"] = flags
+    told.args = arguments.recorded(args) if told.op == "proc.exec" else args
+    return told

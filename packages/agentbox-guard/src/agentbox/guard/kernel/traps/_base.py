@@ -168,6 +168,8 @@ class Box:
                 return False
         if any(one != EXEMPT for one in judged) and all(type(one) is int for one in judged):
             self.scribe.observe(pid, op, args)
+        elif judged and all(type(one) is int for one in judged):
+            self.scribe.confirm(pid, op, args)
         return True
 
     def _changes(self, args: dict[str, Any], judged: tuple[int | Denial, ...]) -> bool:
