@@ -1,4 +1,4 @@
-"""What the supervisor reads of files that the run has made: nothing that could make it wait, and no more than is quick."""
+"""Files that the run has made and the supervisor reads: none that could make it wait, no more than is quick."""
 
 import os
 import re

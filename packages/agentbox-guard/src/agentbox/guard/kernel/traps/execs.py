@@ -27,7 +27,7 @@ from agentbox.guard.kernel.traps._names import (
     written_name,
 )
 from agentbox.guard.kernel.traps._starts import is_writable, problem, target, unreached
-from agentbox.guard.meant import folder_problem, meant_file
+from agentbox.guard.meant import depends_on_folder, folder_problem
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -190,8 +190,9 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
     steered = "" if injected.any else box.inherited.problem(call.pid)
     if steered:
         return Denial("exec", target(named, words), steered), None
-    if injected.is_told and meant_file(box.desk.policy, named, words):
-        denial = folder_problem(box.desk.policy, named, words, working_folder(box, call, request))
+    if depends_on_folder(box.desk.policy, named, words):
+        folder = working_folder(box, call, request)
+        denial = folder_problem(box.desk.policy, named, words, folder, box.desk.private.values())
         if denial is not None:
             return denial, None
     if not interpreters and injected.is_told and is_called_apart(box, call, found, request):
