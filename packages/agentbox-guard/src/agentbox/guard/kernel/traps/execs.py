@@ -139,7 +139,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
             elif denial is None:
                 box.scribe.observe(pid, "proc.exec", args, also=open_parent(call.pid))
             box.scribe.flush()
-            _let(box, call, pid, fd, request, content, injected if denial is None else None)
+            _let(box, call, pid, fd, request, content, injected if denial is None else None, found.path)
         except BaseException:
             content.close()
             raise
@@ -242,14 +242,16 @@ def open_parent(pid: int) -> int:
 
 
 def _let(
-    box: Box, call: Call, pid: int, fd: int, request: Request, content: Content, injected: Injected | None
+    box: Box, call: Call, pid: int, fd: int, request: Request, content: Content, injected: Injected | None, path: bytes
 ) -> None:
-    """Let the exec go on, and expect what it must lead to."""
+    """Let the exec of the resolved `path` go on, and expect what it must lead to."""
     line = first_line(fd)
     argv = request.argv
     if line:
         program: tuple[int, int] | None = _interpreter(box, call, line)
         argv = [written_name(request), *argv[1:]]
+        if content.digest:
+            _expect_script(box, call, pid, fd, {path, box.tree.absolute(call.pid, argv[0], AT_FDCWD)}, content.digest)
     else:
         info = os.fstat(fd)
         program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
@@ -257,6 +259,14 @@ def _let(
     proof = Proof(content, injected, script=bool(line), folder=request.folder, keeps=keeps)
     box.lineage.expect(pid, call.pid, program, argv, whole=not line, proof=proof)
     _proceed(box, call)
+
+
+def _expect_script(box: Box, call: Call, pid: int, fd: int, names: set[bytes], digest: str) -> None:
+    if box.scripts is None:
+        from agentbox.guard.kernel.scripts import Scripts
+
+        box.scripts = Scripts(box.hashes)
+    box.scripts.expect(pid, frozenset(map(os.path.normpath, names)), fd, digest)
 
 
 def _has_threads(pid: int) -> bool:
