@@ -123,6 +123,21 @@ def test_the_runs_private_folders_are_its_own(tmp_path: Path) -> None:
     assert guard.reason(f"{tmp_path}/home2/.bashrc") != ""
 
 
+def test_git_directories_are_protected_in_private_folders_too(tmp_path: Path) -> None:
+    """A file .git in the workspace leads git there from outside; what git reads in a home folder is the run's own."""
+    home = f"{tmp_path}/home"
+    guard = Protection(parse("write: .\n", cwd=str(tmp_path)), (home,))
+    for name in ("evil.git/hooks/pre-commit", "r/.git/config", ".vscode/r.git/config"):
+        assert guard.reason(f"{home}/{name}") != "" != protected.reason_for(f"{home}/{name}", **guard.tuples()), name
+    for name in (".gitconfig", ".config/git/config", ".vscode/tasks.json", "hooks/x"):
+        assert guard.reason(f"{home}/{name}") == "" == protected.reason_for(f"{home}/{name}", **guard.tuples()), name
+    os.makedirs(f"{home}/evil/objects")
+    os.mkdir(f"{home}/evil/hooks")
+    Path(f"{home}/evil/hooks/post-index-change").write_text("")
+    assert guard.reason(f"{home}/evil/refs") != ""
+    assert guard.symlink_reason(f"{home}/r/.git") != ""
+
+
 @given(st.text(alphabet="aA./gitGITHOKScnf\u017f\u212a\u200c-", max_size=40))
 def test_the_judgement_in_the_guard_is_the_same(path: str) -> None:
     """The sealed function and the class agree, for every path."""

@@ -10,6 +10,7 @@ import sys
 import threading
 
 from agentbox.guard.errors import GuardError
+from agentbox.guard.untrusted import LARGEST_TEXT, read_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,8 +159,8 @@ def _snapshotted(root: str, path: str) -> bool:
     if not path.startswith(root.rstrip("/") + "/"):
         return False
     try:
-        with open(os.path.join(root, "snapback.toml"), "rb") as file:
-            snapshot = tomllib.load(file).get("snapshot", {})
+        text = read_regular(os.path.join(root, "snapback.toml"), LARGEST_TEXT, follow=True).decode()
+        snapshot = tomllib.loads(text).get("snapshot", {})
     except (OSError, ValueError):
         snapshot = {}
     relative = os.path.relpath(path, root)

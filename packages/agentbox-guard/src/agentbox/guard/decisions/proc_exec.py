@@ -96,7 +96,7 @@ def _agents_problem(
     denial: Denial | None, real: str, argv: list[str], cwd: str, desk: Desk, variables: Sequence[str]
 ) -> Denial | None:
     """What stands against a start by the agent itself: the `denial` of its file, its folder, its variables; or None."""
-    if denial is None and (moved := folder_problem(desk.policy, real, argv, cwd)) is not None:
+    if denial is None and (moved := folder_problem(desk.policy, real, argv, cwd, desk.private.values())) is not None:
         return moved
     if not variables or (denial is not None and not denial.fix):
         return denial

@@ -6,12 +6,23 @@ parse_value, get_extended_base_var).
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LARGEST = 1 << 20
+LARGEST = 256 * 1024
 """Bytes; longer configuration is not looked through."""
+_MOST_INVOLVED = 32 * 1024
+"""Characters of entries with quotes, escapes and the like, which are read one by one: while one process waits for that,
+all others do.
+"""
+_HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?:[ \t]+"([^"\\\n]*)")?\]')
+_PLAIN = re.compile(r'([A-Za-z][A-Za-z0-9-]*)[ \t]*=[ \t]*([^"\\#;\t\r\n]*)(?:\n|\Z)')
+"""A section and an entry as git itself writes most of them; what is not of these forms is read character by character.
+"""
+_SPACE = re.compile(r"[ \t\n\r]+")
 
 
 class Unreadable(Exception):
@@ -36,29 +47,43 @@ def entries(data: bytes) -> list[Entry]:
 
 
 class _Reader:
-    """Reads as git's own parser (config.c) does, character by character."""
+    """Reads as git's own parser (config.c) does; what is involved character by character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._left = _MOST_INVOLVED
         self._section = ""
         self._subsection = ""
 
     def read(self) -> Iterator[Entry]:
         while self._at < len(self._text):
-            char = self._text[self._at]
+            char, start = self._text[self._at], self._at
             if char in "#;":
                 self._skip_line()
-            elif char in _BLANKS:
-                self._at += 1
+            elif blanks := _SPACE.match(self._text, self._at):
+                self._at = blanks.end()
+            elif header := _HEADER.match(self._text, self._at):
+                self._at = header.end()
+                self._section, self._subsection = header[1].lower(), header[2] or ""
+            elif plain := _PLAIN.match(self._text, self._at):
+                self._at = plain.end()
+                yield self._section, self._subsection, plain[1].lower(), plain[2].rstrip(" ")
             elif char == "[":
                 self._at += 1
                 self._header()
+                self._involved(start)
             elif char.isascii() and char.isalpha():
                 name = self._name()
                 yield self._section, self._subsection, name, self._value()
+                self._involved(start)
             else:
                 raise Unreadable(f"an entry that begins with {char!r}")
+
+    def _involved(self, start: int) -> None:
+        self._left -= self._at - start
+        if self._left < 0:
+            raise Unreadable("too much of it is quoted, escaped or commented to be looked through")
 
     def _skip_line(self) -> None:
         end = self._text.find("\n", self._at)

@@ -9,14 +9,20 @@ import errno
 import os
 
 from agentbox.guard.kernel import gitconfig, protected
+from agentbox.guard.untrusted import read_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CONFIGS = frozenset(("config", "config.worktree"))
-_MOST = 5000
-"""How many folders of submodules' git directories are looked through."""
+_MOST = 1000
+"""How many folders of submodules' git directories are looked through, and `_MOST_BYTES` of configuration in them: while
+one process waits for that, all others do.
+"""
+_MOST_BYTES = 256 * 1024
+_LONGEST_LINK = 8192
+"""More than PATH_MAX: no file `.git` that leads anywhere is longer."""
 
 TREE_REASON = "git writes a submodule's files to this folder, and a link would lead them elsewhere"
 
@@ -37,15 +43,16 @@ def is_tree(path: str, known: dict[str, list[str] | None] | None = None) -> bool
 
 def _trees(directory: str) -> list[str] | None:
     """The work trees of the submodules of a git directory; None when they cannot be told."""
+    trees = []
+    left = _MOST_BYTES
     try:
-        return [
-            _tree(config, entry[3])
-            for config in _configurations(f"{directory}/modules")
-            for entry in _entries(config)
-            if _names_tree(entry)
-        ]
+        for config in _configurations(f"{directory}/modules"):
+            data = read_regular(config, left)
+            left -= len(data)
+            trees += [_tree(config, entry[3]) for entry in gitconfig.entries(data) if _names_tree(entry)]
     except (OSError, gitconfig.Unreadable):
         return None
+    return trees
 
 
 def is_linked(config: str, value: str) -> bool:
@@ -84,11 +91,7 @@ def _directories_above(path: str) -> Iterator[str]:
 def _behind(name: str) -> str:
     """Where a file `.git` leads, resolved; "" if it is none."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            text = os.read(descriptor, 8192)
-        finally:
-            os.close(descriptor)
+        text = read_regular(name, _LONGEST_LINK)
     except (OSError, ValueError):
         return ""
     if not text.startswith(b"gitdir:"):
@@ -104,8 +107,3 @@ def _configurations(modules: str) -> Iterator[str]:
         if "objects" in folders:  # a git directory: in it only submodules of its own count
             folders[:] = [name for name in folders if name in ("modules", "worktrees")]
         yield from (f"{folder}/{name}" for name in files if name in _CONFIGS)
-
-
-def _entries(config: str) -> list[gitconfig.Entry]:
-    with open(config, "rb") as file:
-        return gitconfig.entries(file.read(gitconfig.LARGEST + 1))

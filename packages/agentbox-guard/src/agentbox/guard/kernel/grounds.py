@@ -12,6 +12,7 @@ from agentbox.guard.kernel import system
 from agentbox.guard.kernel.grown import grown_folders, identities
 from agentbox.guard.paths import existing
 from agentbox.guard.runtimes import python
+from agentbox.guard.untrusted import LARGEST_TEXT, read_regular
 from agentbox.policy.address import is_localhost, is_special_address
 
 TYPE_CHECKING = False
@@ -97,10 +98,10 @@ def _on_the_path(trees: Iterable[str]) -> list[str]:
 
 def _lines(file: str) -> list[str]:
     try:
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            return [os.path.realpath(line.strip()) for line in lines if line.startswith("/")]
+        lines = read_regular(file, LARGEST_TEXT, follow=True).decode("utf-8", "replace").split("\n")
     except OSError:
         return []
+    return [os.path.realpath(line.strip()) for line in lines if line.startswith("/")]
 
 
 def loopback_ruled(policy: Policy) -> bool:

@@ -10,6 +10,7 @@ import os
 import stat
 
 from agentbox.guard.decisions import Desk, denial_of, protects
+from agentbox.guard.kernel.protected import BUILTIN
 from agentbox.guard.procfs import REASON, is_public
 from agentbox.guard.session import Denial
 
@@ -28,6 +29,10 @@ NO_NAME = "it has no name by which it could be decided"
 OWN_PROC = "this entry of /proc would change or show a process past its confinement"
 SET_USER = "a file with a set-user-ID or set-group-ID bit gives its rights to whoever starts it, outside as well"
 HOLDS_PROTECTED = "it holds files that agentbox protects"
+OWN_GIT = (
+    "; that holds in the run's private folders too, as a file .git could lead git there from outside:"
+    " use a folder that a write: rule names, and name what is to be written"
+)
 OWN_FOLDER = "a private folder of the run stays where it is"
 
 DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"})
@@ -196,6 +201,8 @@ class Judge:
     def protecting(self, problem: tuple[str, str]) -> int | Denial:
         """The built-in protection's refusal for a (path, reason), with the rule that would lift it."""
         path, reason = problem
+        if reason and path in self._private:
+            reason = reason.removesuffix(BUILTIN) + OWN_GIT
         return protects(path, reason, self._desk.cwd) if reason else EXEMPT
 
     def may_watch(self, path: str) -> bool:

@@ -241,6 +241,10 @@ class Lineage:
         self._drop(pid)
         return reason
 
+    def is_starting(self, pid: int) -> bool:
+        """True while an exec of the process was let through, and its image has not been looked at."""
+        return pid in self._starts
+
     def others(self, but: int) -> list[int]:
         """Processes, except one, that have become what was not decided on, and have not been heard of since."""
         found = []

@@ -76,14 +76,16 @@ class Move:
 
 
 class Protection:
-    """One for a run. `exempt` are the run's private trees, in which only its own programs read; `homes` the folders
-    where programs outside look for what concerns all of their work, the user's home folder by default.
+    """One for a run. `exempt` are the run's private trees, in which only its own programs read. Git directories are
+    protected there all the same: a file `.git` in the workspace could lead git there from outside while the run lasts.
+    `homes` are the folders where programs outside look for what concerns all of their work, the user's home folder by
+    default.
 
-    Where rules let the agent start git for some commands only, what makes git run others is protected in there too.
+    Where rules let the agent start git for some commands only, all that makes git run others is protected in there.
     `elsewhere` are a folder that is the run's alone, and where it lies for us: what is in it is looked at there.
     """
 
-    __slots__ = ("_elsewhere", "_exempt", "_exempt_from_git", "_globs", "_homes", "_roots")
+    __slots__ = ("_elsewhere", "_exempt", "_exempt_from_git", "_globs", "_homes", "_limits_git", "_roots")
 
     def __init__(
         self,
@@ -97,7 +99,10 @@ class Protection:
         self._elsewhere = elsewhere
         self._homes = tuple(protected.folded(home) for home in (_own_homes() if homes is None else homes))
         self._exempt = tuple(self._seen(tree.rstrip("/") + "/") for tree in exempt)
-        self._exempt_from_git = () if _limits_git(policy) else self._exempt
+        self._limits_git = _limits_git(policy)
+        # What nobody outside can reach by a name is the run's own in all respects.
+        inner = () if elsewhere is None or self._limits_git else (self._seen(elsewhere[0].rstrip("/") + "/"),)
+        self._exempt_from_git = tuple(tree for tree in self._exempt if tree.startswith(inner)) if inner else ()
         roots = [_root(rule) for rule in rules]
         self._roots = tuple((root, root.rstrip("/").count("/") + 1) for root in roots if root)
         self._globs = tuple(_glob(rule) for rule, root in zip(rules, roots, strict=True) if not root)
@@ -199,11 +204,18 @@ class Protection:
             return protected.is_repository(folder, name, exists=exists)
 
         index, why = protected.place_of(path, homes=self._homes, is_repository=is_repository)
-        if path.startswith(self._exempt) and why not in _GIT_REASONS:
-            return 0, ""
-        while index and protected.is_lifted(path, index, self._roots, self._covering(path)):
+        own = path.startswith(self._exempt)
+        while index and (
+            (own and self._is_own_matter(path, why))
+            or protected.is_lifted(path, index, self._roots, self._covering(path))
+        ):
             index, why = protected.place_of(path, index, homes=self._homes, is_repository=is_repository)
         return index, why
+
+    def _is_own_matter(self, path: str, why: str) -> bool:
+        if self._limits_git and why == protected.CONFIG_REASON:
+            return False
+        return protected.is_own_matter(path, why)
 
     def _is_exempt(self, path: str) -> bool:
         return path.startswith(self._exempt_from_git)

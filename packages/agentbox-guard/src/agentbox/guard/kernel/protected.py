@@ -280,18 +280,40 @@ def is_lifted(path: str, index: int, roots: Any, globs: Any, *, folded=folded, l
     return False
 
 
+def is_users_config(path: str, *, folded=folded) -> bool:
+    """Whether `path` is named like git configuration of a user, which git looks for in a home folder only."""
+    return folded(path).endswith(("/.gitconfig", "/.config/git/config"))
+
+
+def is_own_matter(
+    path: str, why: str, *, is_users_config=is_users_config, hook=HOOK_REASON, config=CONFIG_REASON
+) -> bool:
+    """Whether what protects `path` elsewhere protects nothing in a private folder of the run, where only its own
+    programs look: but git from outside does, if a file `.git` of the run's leads it to a git directory there.
+    """
+    return why != hook and (why != config or is_users_config(path))
+
+
 def reason_for(
-    path: str, *, lifting=(), exempt=(), homes=(), place_of=place_of, is_lifted=is_lifted, builtin=BUILTIN
+    path: str,
+    *,
+    lifting=(),
+    exempt=(),
+    homes=(),
+    place_of=place_of,
+    is_lifted=is_lifted,
+    is_own_matter=is_own_matter,
+    builtin=BUILTIN,
 ) -> str:
     """Why the resolved `path` may not be written, made, replaced, linked or removed although a rule covers it; or "".
 
-    `lifting` as `roots` of `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own; `homes` as
-    in `place_of`.
+    `lifting` as `roots` of `is_lifted`; `exempt` are trees (with a slash at the end) that are the run's own, see
+    `is_own_matter`; `homes` as in `place_of`.
     """
+    own = False
     for tree in exempt:
-        if path.startswith(tree):
-            return ""
+        own = own or path.startswith(tree)
     index, why = place_of(path, homes=homes)
-    while index and is_lifted(path, index, lifting, ()):
+    while index and (is_lifted(path, index, lifting, ()) or (own and is_own_matter(path, why))):
         index, why = place_of(path, index, homes=homes)
     return why + builtin if index else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from agentbox.guard.paths import existing
+from agentbox.guard.untrusted import LARGEST_TEXT, open_regular, read_regular
 
 SYSTEM_TREES = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store",
@@ -68,22 +69,25 @@ def _base_of_environment(file: str) -> list[str]:
     """The interpreter behind a virtual environment that copies instead of linking (PEP 405)."""
     configuration = os.path.join(os.path.dirname(os.path.dirname(file)), "pyvenv.cfg")
     try:
-        with open(configuration, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                key, _, value = line.partition("=")
-                if key.strip().lower() == "home" and value.strip().startswith("/"):
-                    return [os.path.join(value.strip(), os.path.basename(file))]
+        lines = read_regular(configuration, LARGEST_TEXT, follow=True).decode("utf-8", "replace").split("\n")
     except OSError:
-        pass
+        return []
+    for line in lines:
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "home" and value.strip().startswith("/"):
+            return [os.path.join(value.strip(), os.path.basename(file))]
     return []
 
 
 def _interpreters(file: str, path: str) -> list[str]:
     try:
-        with open(file, "rb") as script:
-            line = script.read(_LONGEST_LINE)
+        script = open_regular(file, follow=True)
     except OSError:
         return []
+    try:
+        line = os.read(script, _LONGEST_LINE)
+    finally:
+        os.close(script)
     if line[:2] != b"#!":
         return []
     words = [os.fsdecode(word) for word in line[2:].partition(b"\n")[0].split()]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agentbox.guard.kernel.notify import Call, Listener
     from agentbox.guard.kernel.process import Askers, Ids
     from agentbox.guard.kernel.scribe import Scribe
+    from agentbox.guard.kernel.scripts import Scripts
     from agentbox.guard.kernel.waits import Waits
     from agentbox.guard.kernel.walk import Tree
 
@@ -82,7 +83,7 @@ class Box:
     __slots__ = (
         "acting", "adopt", "askers", "broker", "desk", "gate", "hashes", "inherited", "jobs", "judge", "known",
         "landlock", "launches", "lineage", "listener", "lowered", "memory", "netns", "network", "own_loopback", "peers",
-        "pidns", "reaches", "scribe", "sending", "traffic", "tree", "waits",
+        "pidns", "reaches", "scribe", "scripts", "sending", "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +135,8 @@ class Box:
         """Whether the kernel would let the run start a program, as far as Landlock goes."""
         self.inherited: Inherited
         """What the agent had when its program was started."""
+        self.scripts: Scripts | None = None
+        """Made when the first script is started."""
         self.launches = Launches()
         self.lowered = Lowered()
         self.waits: Waits

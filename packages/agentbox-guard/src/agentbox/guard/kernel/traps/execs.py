@@ -27,7 +27,7 @@ from agentbox.guard.kernel.traps._names import (
     written_name,
 )
 from agentbox.guard.kernel.traps._starts import is_writable, problem, target, unreached
-from agentbox.guard.meant import folder_problem, meant_file
+from agentbox.guard.meant import depends_on_folder, folder_problem
 from agentbox.guard.session import Denial
 
 TYPE_CHECKING = False
@@ -139,7 +139,7 @@ def _decide(box: Box, call: Call, found: Found, request: Request) -> None:
             elif denial is None:
                 box.scribe.observe(pid, "proc.exec", args, also=open_parent(call.pid))
             box.scribe.flush()
-            _let(box, call, pid, fd, request, content, injected if denial is None else None)
+            _let(box, call, pid, fd, request, content, injected if denial is None else None, found.path)
         except BaseException:
             content.close()
             raise
@@ -190,8 +190,9 @@ def _judge(box: Box, call: Call, pid: int, found: Found, request: Request) -> tu
     steered = "" if injected.any else box.inherited.problem(call.pid)
     if steered:
         return Denial("exec", target(named, words), steered), None
-    if injected.is_told and meant_file(box.desk.policy, named, words):
-        denial = folder_problem(box.desk.policy, named, words, working_folder(box, call, request))
+    if depends_on_folder(box.desk.policy, named, words):
+        folder = working_folder(box, call, request)
+        denial = folder_problem(box.desk.policy, named, words, folder, box.desk.private.values())
         if denial is not None:
             return denial, None
     if not interpreters and injected.is_told and is_called_apart(box, call, found, request):
@@ -241,14 +242,16 @@ def open_parent(pid: int) -> int:
 
 
 def _let(
-    box: Box, call: Call, pid: int, fd: int, request: Request, content: Content, injected: Injected | None
+    box: Box, call: Call, pid: int, fd: int, request: Request, content: Content, injected: Injected | None, path: bytes
 ) -> None:
-    """Let the exec go on, and expect what it must lead to."""
+    """Let the exec of the resolved `path` go on, and expect what it must lead to."""
     line = first_line(fd)
     argv = request.argv
     if line:
         program: tuple[int, int] | None = _interpreter(box, call, line)
         argv = [written_name(request), *argv[1:]]
+        if content.digest:
+            _expect_script(box, call, pid, fd, {path, box.tree.absolute(call.pid, argv[0], AT_FDCWD)}, content.digest)
     else:
         info = os.fstat(fd)
         program = (info.st_dev, info.st_ino) if os.access(b"/proc/self/fd/%d" % fd, os.R_OK) else None
@@ -256,6 +259,14 @@ def _let(
     proof = Proof(content, injected, script=bool(line), folder=request.folder, keeps=keeps)
     box.lineage.expect(pid, call.pid, program, argv, whole=not line, proof=proof)
     _proceed(box, call)
+
+
+def _expect_script(box: Box, call: Call, pid: int, fd: int, names: set[bytes], digest: str) -> None:
+    if box.scripts is None:
+        from agentbox.guard.kernel.scripts import Scripts
+
+        box.scripts = Scripts(box.hashes)
+    box.scripts.expect(pid, frozenset(map(os.path.normpath, names)), fd, digest)
 
 
 def _has_threads(pid: int) -> bool:

@@ -180,7 +180,8 @@ def _record_again(box: Box, call: Call, fd: int, kind: int, text: str) -> bool:
 def _serve(box: Box, call: Call, request: Request) -> None:
     flags = request.flags
     path = request.path
-    if not flags & ~_SIMPLE and _quickly(box, call, path, flags):
+    scripted = box.scripts is not None and not request.writes and box.ids(call).process in box.scripts
+    if not scripted and not flags & ~_SIMPLE and _quickly(box, call, path, flags):
         return
     if flags & (os.O_CREAT | os.O_TRUNC) and is_full(call.pid):  # else a file would be made or emptied for nothing
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -195,6 +196,8 @@ def _serve(box: Box, call: Call, request: Request) -> None:
             if found.fd >= 0:
                 if exclusive:
                     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+                if scripted:
+                    _check_script(box, call, path, found)
                 _existing(box, call, request, found)
                 return
             if _create(box, call, request, found):
@@ -223,6 +226,16 @@ def _create(box: Box, call: Call, request: Request, found: Found) -> bool:
         os.umask(previous)
     _hand_over(box, call, request, fd)
     return True
+
+
+def _check_script(box: Box, call: Call, path: bytes, found: Found) -> None:
+    """Refuse an interpreter another script than the one that its start is recorded with. Raises `OSError`."""
+    pid = box.ids(call).process
+    if box.scripts is None or box.lineage.is_starting(pid):
+        return
+    reason = box.scripts.problem(pid, frozenset((os.path.normpath(path), found.path)), found.fd)
+    if reason and box.scribe.deny(pid, "proc.exec", {"file": found.text}, Denial("exec", found.text, reason)):
+        raise refused()
 
 
 def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
@@ -255,6 +268,8 @@ def _existing(box: Box, call: Call, request: Request, found: Found) -> None:
     if not box.allowed(call, op, args, judged):
         raise refused()
     if op == "fs.write":
+        if box.scripts is not None:
+            box.scripts.purge()
         box.hashes.written(info)  # before O_TRUNC: what is about to be executed stays what was hashed
         box.scribe.flush()
     if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE != os.O_RDWR:

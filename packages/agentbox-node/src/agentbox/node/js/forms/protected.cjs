@@ -129,11 +129,19 @@ module.exports = function makeProtection(p, exists, { lifting, exempt, homes }) 
     return false;
   }
 
+  /** Whether what protects a path elsewhere protects nothing in a private folder of the run: all but git directories. */
+  function isOwnMatter(path, why) {
+    if (why !== REASONS.hook && why !== REASONS.config) return true;
+    const name = folded(path);
+    return why === REASONS.config && (p.endsWith(name, '/.gitconfig') || p.endsWith(name, '/.config/git/config'));
+  }
+
   /** Why the resolved path may not be written, made, replaced, linked or removed although a rule covers it; or ''. */
   return function reasonFor(path) {
-    for (let i = 0; i < exempt.length; i += 1) if (p.startsWith(path, exempt[i])) return '';
+    let own = false;
+    for (let i = 0; i < exempt.length; i += 1) own = own || p.startsWith(path, exempt[i]);
     let found = placeOf(path, 0);
-    while (found[0] > 0 && isLifted(path, found[0])) found = placeOf(path, found[0]);
+    while (found[0] > 0 && (isLifted(path, found[0]) || (own && isOwnMatter(path, found[1])))) found = placeOf(path, found[0]);
     return found[0] > 0 ? found[1] + REASONS.builtin : '';
   };
 };
