@@ -27,6 +27,7 @@ def run(parsed: Parsed) -> int:
         trace=parsed.text("trace"),
         say=output.message,
         note=_silent if parsed.switch("quiet") else None,
+        live=output.message if output.is_watched() and not parsed.switch("quiet") else None,
         mode="observe" if parsed.switch("observe") else "record",
         layers=parsed.text("layers"),
         allow_degraded=[name for name in parsed.text("allow_degraded").split(",") if name],
@@ -51,6 +52,7 @@ COMMAND = Command(
     description=(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
+        "On a terminal each denial is told when it first happens, else at the end.",
         "An older trace of the same name is kept as trace.prev.jsonl.",
         "Layers: auto applies all kernel layers of this system, and runs nothing when one cannot be had unless",
         "--allow-degraded names it; kernel insists on a system that has them; guard is the interpreter's guard alone.",
