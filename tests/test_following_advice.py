@@ -1,4 +1,4 @@
-"""The line that a denial prints is pasted into the policy as it is: it parses, allows the act, and no more than it says.
+"""The line that a denial prints is pasted into the policy as it is: it parses and allows the act.
 
 The same acts work without agentbox: each agent is run bare first.
 """
@@ -245,3 +245,73 @@ def test_the_command_alone_prints_its_help(tmp_path: Path) -> None:
     """`agentbox` without words is no mistake."""
     done = box(tmp_path)
     assert done.returncode == 0 and done.stdout.startswith(b"usage: agentbox") and not done.stderr
+
+
+CLONE = ["git", "clone", "-q", "--no-hardlinks", "origin", "out/copy"]
+PACKER = """
+const fs = require('fs'), path = require('path'), os = require('os');
+const made = fs.mkdtempSync('stage-');
+for (const name of ['a', 'b']) fs.writeFileSync(path.join(made, name), name);
+fs.mkdirSync('modules/deep', { recursive: true });
+for (const name of fs.readdirSync(made)) fs.renameSync(path.join(made, name), `modules/deep/${name}`);
+fs.rmSync(made, { recursive: true });
+require('child_process').execFileSync('git', ['--version']);
+"""
+PROGRAMS = {
+    "python": ([sys.executable, "-c", RANDOM + "import subprocess; subprocess.run(['git', '--version'])\n"], "out"),
+    "clone": (CLONE, "out"),
+    "node": (["node", "-e", PACKER], "modules"),
+    "make": (["make", "-s", "all"], "built"),
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with what the programs below work on: a repository and a makefile."""
+    for program in ("git", "make", "node"):
+        if not shutil.which(program):
+            pytest.skip(f"there is no {program}")
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    (origin / "file").write_text("content")
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "file"], [*who, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=origin, check=True, timeout=60)
+    (tmp_path / "Makefile").write_text("all: built/x\nbuilt/x:\n\tmkdir -p built\n\tcp origin/file built/x\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_observed_run_gives_the_policy_of_the_next(project: Path, program: str) -> None:
+    """Without a policy file: the lines of `show --rules` make the same command run, and it is denied nothing."""
+    command, made = PROGRAMS[program]
+
+    def clean() -> None:
+        for name in ("out", "modules", "built"):
+            shutil.rmtree(project / name, ignore_errors=True)
+
+    subprocess.run(command, cwd=project, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    clean()
+    done = box(project, "run", "--observe", "--", *command)
+    assert done.returncode == 0 and (project / made).exists(), done.stderr
+    clean()
+    rules = box(project, "show", "--rules").stdout
+    (project / "agentbox.policy").write_bytes(rules)
+    done = box(project, "run", "--", *command)
+    assert done.returncode == 0 and (project / made).exists(), (rules, done.stderr)
+    assert b" 0 denials" in done.stderr, (rules, done.stderr)
+
+
+def test_the_advice_for_a_clone_leads_to_one(project: Path) -> None:
+    """Each run's lines are pasted until it works, which a few runs are enough for."""
+    rules = "read: ./none\n"
+    for _ in range(8):
+        (project / "agentbox.policy").write_text(rules)
+        shutil.rmtree(project / "out", ignore_errors=True)
+        done = box(project, "run", "--", *CLONE)
+        if done.returncode == 0:
+            break
+        found = re.findall(r"; to allow it: (.*)$", done.stderr.decode(), re.MULTILINE)
+        assert found, (rules, done.stderr)
+        rules += "".join(f"{line}\n" for line in found)
+    assert done.returncode == 0 and (project / "out" / "copy" / "file").exists(), rules

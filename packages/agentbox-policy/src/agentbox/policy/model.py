@@ -232,9 +232,9 @@ class Policy:
         for rule in self.rules:
             rules.append(rule)
             form = rule.form
-            if rule.key == "exec" and form["match"] == "name" and form["file"] != file and not self.is_writable(file):
-                if same_language(form["program"], file):
-                    rules.append(Rule(rule.key, rule.value, rule.file, rule.line, {**form, "file": file}))
+            named = rule.key == "exec" and form["match"] == "name" and form["file"] != file
+            if named and same_language(form["program"], file) and not self.is_writable(file):
+                rules.append(Rule(rule.key, rule.value, rule.file, rule.line, {**form, "file": file}))
         if len(rules) == len(self.rules):
             return self
         scope = Scope(self.cwd, self.home, self.search)

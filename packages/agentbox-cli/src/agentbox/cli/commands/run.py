@@ -21,7 +21,7 @@ def run(parsed: Parsed) -> int:
     from agentbox.trace import TraceError
 
     options = RunOptions(
-        policy=load(parsed.text("policy")),
+        policy=load(parsed.text("policy"), may_be_empty=parsed.switch("observe")),
         argv=parsed.command,
         cwd=os.getcwd(),
         trace=parsed.text("trace"),
@@ -60,7 +60,7 @@ COMMAND = Command(
     options=(
         POLICY,
         TRACE,
-        Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
+        Option("--observe", help="record what would be denied, and let it pass: no policy needed, no protection"),
         LAYERS,
         Option(
             "--allow-degraded",

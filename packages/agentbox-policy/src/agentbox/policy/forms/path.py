@@ -406,6 +406,10 @@ def path_fix(
         shown = "./" + path[len(cwd) + 1 :]
     else:
         shown = path
+    objects = shown.find(".git/objects/")
+    if access == "read" and objects >= 0 and not exact:  # named by what is in them, and read one after the other
+        value = quoted(shown[:objects] + ".git/objects", False, wild=True)
+        return "read: " + value + "  # all objects of this repository" if value else ""
     if access != "write":
         value = of_any_process(quoted(shown, False, wild=True))
         return access + ": " + value if value else ""

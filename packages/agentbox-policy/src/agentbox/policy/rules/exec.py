@@ -225,7 +225,7 @@ def _program_for(policy: Policy, file: str, argv: tuple[str, ...]) -> str:
     named = _program_by_name(policy, file, base_name(path))
     if named or path[:1] != "/" or realpath(path) != file:
         return named
-    line = path_fix("read", path, policy.cwd)
+    line = path_fix("read", path, policy.cwd, exact=True)
     relative = "./" + path[len(policy.cwd) + 1 :] if path.startswith(policy.cwd + "/") else path
     return quoted(relative, True) if line else ""
 

@@ -120,7 +120,7 @@ class Net(Kind):
             if target[:1] == "@":
                 value = quoted("unix:" + target, False)
             else:
-                line = path_fix("read", target, policy.cwd)
+                line = path_fix("read", target, policy.cwd, exact=True)
                 value = quoted("unix:" + _relative(target, policy.cwd), False, wild=True) if line else ""
             return f"net: {value}" if value else ""
         port = target.port or None

@@ -346,6 +346,11 @@ module.exports = function pathForm(p) {
     let shown = path;
     if (path === cwd) shown = '.';
     else if (cwd !== '/' && startsWith(path, `${cwd}/`)) shown = `./${slice(path, cwd.length + 1)}`;
+    const objects = indexOf(shown, '.git/objects/');
+    if (access === 'read' && objects >= 0) { // named by what is in them, and read one after the other
+      const store = quoted(`${slice(shown, 0, objects)}.git/objects`);
+      return store === '' ? '' : `read: ${store}  # all objects of this repository`;
+    }
     const text = access === 'write' ? anyName(shown) : shown;
     const value = access === 'write' ? quoted(text) : ofAnyProcess(quoted(text));
     if (value === '' || text === shown) return value === '' ? '' : `${access}: ${value}`;
