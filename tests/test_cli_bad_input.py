@@ -49,7 +49,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "no command given, expected one of init, run, show, verify, replay, doctor (see agentbox --help)"),
         (
             ("rnu",),
             "unknown command 'rnu', expected one of init, run, show, verify, replay, doctor (did you mean run?)",
@@ -187,7 +186,7 @@ def test_a_folder_that_is_read_only(folder: Path) -> None:
 
 def test_a_folder_to_make_where_all_is_read_only(folder: Path) -> None:
     """The reason is the disk, not a permission that somebody could give; status 73."""
-    (folder / "agentbox.policy").write_text("write: ./out\n")
+    (folder / "agentbox.policy").write_text("write: ./out/\n")
     done = mounted(folder, "ro", "run", "-t", str(folder / "trace.jsonl"), "--", sys.executable, "-c", "print('ran')")
     assert "disk is on a read-only file system (make it yourself" in one_line(done)
     assert done.returncode == 73

@@ -107,11 +107,11 @@ def test_the_whole_text_of_a_denial():
     rules = sealed.path_rules([{"key": "read", "root": "/ws/data", "glob": None}])
     assert sealed.path_denied_text("write", "/ws/data/x", rules, "/ws", "agentbox.policy") == (
         "agentbox: write denied: /ws/data/x: the policy allows reading it, not writing; "
-        "to allow it, add this line to agentbox.policy: write: ./data/[x]  # not made as a folder"
+        "to allow it, add this line to agentbox.policy: write: ./data/x"
     )
     assert sealed.path_denied_text("read", "/etc/a\x1b[2J", rules, "/ws", "agentbox.policy") == (
         "agentbox: read denied: /etc/a\\x1b[2J: no read or write rule covers it; "
-        'to allow it, add this line to agentbox.policy: read: "/etc/a\\x1b[[]2J"'
+        'to allow it, add this line to agentbox.policy: read: "/etc/a\\x1b\\[2J"'
     )
 
 

@@ -122,7 +122,7 @@ print(fails(), fails(), open("in").read())
 def test_random_names_of_native_code_are_no_difference(agentbox: Agentbox, tmp_path: Path) -> None:
     """Libraries name the parts of a data set by chance; who wants them compared asks for the layers by name."""
     (tmp_path / "out").mkdir()
-    (tmp_path / "agentbox.policy").write_text("read: ./in\nwrite: ./out\n")
+    (tmp_path / "agentbox.policy").write_text("read: ./in\nwrite: ./out/\n")
     code = """
 import ctypes, os
 print(ctypes.CDLL(None).open(b"out/%d" % int.from_bytes(os.urandom(6), "big"), 0o101, 0o600) > 0, open("in").read())

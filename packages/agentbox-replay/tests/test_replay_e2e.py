@@ -933,7 +933,7 @@ def test_ordinary_user(as_nobody: Callable[..., subprocess.CompletedProcess[str]
 
     folder = Path(tempfile.mkdtemp())
     try:
-        (folder / "agentbox.policy").write_text("write: ./out\n")
+        (folder / "agentbox.policy").write_text("write: ./out/\n")
         (folder / "agent.py").write_text('import os\nos.mkdir("out/d")\nopen("out/d/f", "w").write("x")\n')
         os.chown(folder, 65534, 65534)
         command = ("--", "/usr/bin/python3", "agent.py")
@@ -952,7 +952,7 @@ def test_ordinary_user(as_nobody: Callable[..., subprocess.CompletedProcess[str]
 
 def test_a_program_without_a_guard_is_refused_before_it_runs(shop: Workshop) -> None:
     """It could be answered nothing and would be compared with nothing: that is said, with what can be done."""
-    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out\n")
+    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out/\n")
     (shop.folder / "out").mkdir()
     words = ("--", "sh", "-c", "read x < in/a; echo $x > out/c")
     assert shop.run("run", *words).returncode == 0
@@ -980,7 +980,7 @@ def test_a_replay_without_a_guard_compares_files(
     shop: Workshop, command: str, change: str, status: int, says: str
 ) -> None:
     """Under kernel layers, and it says first what it cannot show; nothing is written to the real tree."""
-    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out\nexec: *\n")
+    (shop.folder / "agentbox.policy").write_text("read: ./in\nwrite: ./out/\nexec: *\n")
     (shop.folder / "out").mkdir()
     assert shop.run("run", "--", "sh", "-c", "read x < in/a; echo $x > out/c").returncode == 0
     (shop.folder / "out" / "c").unlink()

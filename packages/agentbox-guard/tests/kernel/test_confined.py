@@ -256,7 +256,7 @@ def test_guard_and_kernel_make_one_entry(box):
         "import subprocess\nopen('allowed').read(); open('out/new', 'w').write('x')\n"
         "subprocess.run(['cat', 'allowed'])\n"
     )
-    done = box.run("read: .\nwrite: ./out\nexec: cat\n", sys.executable, "agent.py")
+    done = box.run("read: .\nwrite: ./out/\nexec: cat\n", sys.executable, "agent.py")
     reads = [(entry["args"]["path"], entry["src"]) for entry in done.of("fs.read")]
     assert reads == [(f"{box.ws}/allowed", "guard"), (f"{box.ws}/allowed", "kernel")], done.err  # the second is cat's
     assert len(done.of("fs.write")) == len(done.of("proc.exec")) == 1

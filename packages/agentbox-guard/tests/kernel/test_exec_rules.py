@@ -470,7 +470,7 @@ def test_a_built_program_is_named_from_the_folder_that_the_call_names(box):
     shutil.copy(ECHO, out / "real")
     assert box.plain().stdout == "ran\n"
     (out / "tool").unlink()
-    done = box.boxed("read: .\nwrite: ./out\nexec: ./out/tool\n")
+    done = box.boxed("read: .\nwrite: ./out/\nexec: ./out/tool\n")
     assert done.stdout == "ran\n", done.stderr
 
 
@@ -651,7 +651,7 @@ def test_a_file_that_a_rule_names_is_that_of_the_policys_folder(box):
     (ws / "out").mkdir()
     (ws / "tool.sh").write_text("echo meant\n")
     words = [SH, "sh", "tool.sh", "more"]
-    policy = "read: .\nwrite: ./out\nexec: sh tool.sh\n"
+    policy = "read: .\nwrite: ./out/\nexec: sh tool.sh\n"
     assert box.plain("out", *words).stdout == "evil\n"
     done = box.boxed(policy, "out", *words)
     assert (done.returncode, done.stdout) == (9, ""), done.stderr

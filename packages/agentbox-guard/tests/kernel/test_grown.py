@@ -37,7 +37,7 @@ WAYS = {
     ),
     "a folder that is made anew": (
         "rm -rf out; mkdir -p out/bin; cp /bin/echo out/bin/tool; out/bin/tool hi",
-        "write: ./out\nexec: ./out/bin/tool\n",
+        "write: ./out/\nexec: ./out/bin/tool\n",
     ),
     "a build": ("rm -f tool; make -s tool && ./tool", "write: ./too[l]\nexec: ./tool\n"),
     "a build that starts it": ("rm -f tool; make -s run", "write: ./too[l]\nexec: ./tool\n"),

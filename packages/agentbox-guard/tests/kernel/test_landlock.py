@@ -43,14 +43,14 @@ def test_the_ruleset_attribute_is_as_long_as_the_abi_knows_it(abi: int, size: in
 @given(abi=st.integers(1, 12))
 def test_a_plan_grants_only_what_it_handles(abi: int) -> None:
     """The kernel refuses a rule for an access that the ruleset does not handle."""
-    made = plan_for(policy("write: ./out\nread: ./data\n"), CONTEXT, abi=abi)
+    made = plan_for(policy("write: ./out/\nread: ./data\n"), CONTEXT, abi=abi)
     assert all(access & ~made.handled_fs == 0 and access for _, access in made.paths)
     assert not made.handled_fs & ~handled_fs(7)
 
 
 def test_nothing_is_granted_that_no_rule_names() -> None:
     """Under a policy of one write root, the home and the password file are not covered."""
-    made = plan_for(policy("write: ./out\n"), CONTEXT, abi=7)
+    made = plan_for(policy("write: ./out/\n"), CONTEXT, abi=7)
     for access in ("read", "write", "exec"):
         assert not made.covers(access, "/home/user/.ssh/id")
         assert not made.covers(access, "/etc/passwd")
@@ -62,7 +62,7 @@ def test_nothing_is_granted_that_no_rule_names() -> None:
 
 def test_programs_are_executed_from_system_trees_and_rules_but_not_from_write_roots() -> None:
     """A copy of a program in a write root is data, unless a rule names a program there."""
-    made = plan_for(policy("write: ./out\n"), CONTEXT, abi=7)
+    made = plan_for(policy("write: ./out/\n"), CONTEXT, abi=7)
     assert made.covers("exec", "/usr/bin/env") and not made.covers("exec", "/work/out/env")
     anything = plan_for(policy("exec: *\nread: /opt/tool\n"), CONTEXT, abi=7)
     assert anything.covers("exec", "/opt/tool/bin/x") and not anything.covers("exec", "/opt/other/bin/x")
@@ -71,7 +71,7 @@ def test_programs_are_executed_from_system_trees_and_rules_but_not_from_write_ro
 def test_a_rule_for_a_program_in_a_write_root_grants_its_folder(tmp_path: Path) -> None:
     """A program that is built again is another file, so the folder it is built in has to be granted."""
     (tmp_path / "out").mkdir()
-    made = plan_for(policy("write: ./out\nexec: ./out/bin/tool\n", str(tmp_path)), CONTEXT, abi=7)
+    made = plan_for(policy("write: ./out/\nexec: ./out/bin/tool\n", str(tmp_path)), CONTEXT, abi=7)
     assert made.covers("exec", f"{tmp_path}/out/bin/tool")
     assert not made.covers("exec", f"{tmp_path}/other")
 
@@ -155,7 +155,7 @@ def test_a_child_is_held_to_the_plan_on_every_abi(user: int, abi: int) -> None:
         pytest.skip(f"landlock: the kernel has no ABI {abi}")
     with folder_of(user) as base:
         furnish(base, user)
-        rules = policy("write: ./out\nread: ./data\n", str(base))
+        rules = policy("write: ./out/\nread: ./data\n", str(base))
         made = plan_for(rules, CONTEXT, abi=abi)
 
         def confined() -> dict[str, str]:

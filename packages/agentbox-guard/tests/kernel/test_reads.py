@@ -78,7 +78,7 @@ for number in range(20):
 def test_an_entry_holds_what_was_in_the_file_when_it_was_opened(run, tmp_path):
     """A file that changes between reads, within one tick of its times as well."""
     (tmp_path / "ws" / "agent.py").write_text(CHANGING)
-    said, entries, error = run("read: .\nwrite: ./out\n", sys.executable, "agent.py")
+    said, entries, error = run("read: .\nwrite: ./out/\n", sys.executable, "agent.py")
     reads = of(entries, "fs.read", tmp_path / "ws" / "out" / "f")
     assert [entry["args"]["sha256"] for entry in reads] == said.split(), error
     assert len(reads) == 20

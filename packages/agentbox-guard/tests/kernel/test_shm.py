@@ -239,7 +239,7 @@ def test_sdk_calls_do_not_reach_the_hosts(scene, options):
     """The supervisor makes them outside of the run: refused, also where nothing else is; programs start inside."""
     os.mkdir(f"{scene.folder}/out")
     os.chmod(f"{scene.folder}/out", 0o777)
-    said = scene.run(SDK, scene.host, rules="read: /\nwrite: ./out\nwrite: /dev\n", options=options)
+    said = scene.run(SDK, scene.host, rules="read: /\nwrite: ./out/\nwrite: /dev\n", options=options)
     assert said.split("\n")[:9] == [*["refused"] * 8, "inside False"], said
     assert os.path.basename(scene.host) in said.split("\n")[9]
     assert scene.content() == "host" and not os.path.exists(f"{shm.PLACE}/new")

@@ -25,7 +25,7 @@ from agentbox.trace import verify
 
 SHIM = str(pathlib.Path(guard_python.__file__).parent / "shim")
 AGENTBOX = [sys.executable, "-m", "agentbox.cli", "run", "--layers", "guard"]
-POLICY = f"read: ./data\nread: ./agent.py\nwrite: ./out\nexec: {sys.executable}\nexec: echo\nenv: WANTED\n"
+POLICY = f"read: ./data\nread: ./agent.py\nwrite: ./out/\nexec: {sys.executable}\nexec: echo\nenv: WANTED\n"
 ADDED_MODULES = {
     "sitecustomize", "errno", "_json", "_sha2", "_sha256", "_socket", "_posixsubprocess", "__future__",
 }  # fmt: skip

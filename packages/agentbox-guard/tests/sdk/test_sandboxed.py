@@ -44,7 +44,7 @@ class Box:
 
     def start(self, code, policy="", checkpoint=False, confined=True, **environ):
         (self.folder / "agent.py").write_text(TRY + code)
-        (self.folder / "agentbox.policy").write_text(f"read: ./data\nwrite: ./out\n{policy}")
+        (self.folder / "agentbox.policy").write_text(f"read: ./data\nwrite: ./out/\n{policy}")
         agent = [sys.executable, "agent.py"]
         driver = [sys.executable, "-c", DRIVER, "agentbox.policy", "yes" if checkpoint else "no"]
         return subprocess.run(

@@ -42,7 +42,7 @@ def test_sdk_calls_are_performed_by_the_supervisor_and_recorded(sandbox):
         box.write_text("out/b.txt", "beta")
         print(box.now() > 0, 0 <= box.random() < 1)
         """,
-        policy="read: ./data\nwrite: ./out\nexec: echo\n",
+        policy="read: ./data\nwrite: ./out/\nexec: echo\n",
     )
     assert done.status == 0, done.err
     assert [e["op"] for e in done.of("effect")] == ["fs.read", "proc.run", "fs.write", "clock.now", "random.float"]
@@ -127,7 +127,7 @@ def test_a_failed_checkpoint_blocks_the_change(sandbox):
             try: act()
             except Exception as error: print(type(error).__name__)
         """,
-        policy="read: ./data\nwrite: ./out\n",
+        policy="read: ./data\nwrite: ./out/\n",
         checkpoint=True,
     )
     assert done.out.split() == ["alpha", "CheckpointError", "PermissionError"], done.out + done.err
@@ -151,7 +151,7 @@ def test_a_checkpoint_is_taken_once_before_the_first_change(sandbox):
         open("out/y", "w").write("y")
         box.write_text("out/x", "x")
         """,
-        policy="read: ./data\nwrite: ./out\n",
+        policy="read: ./data\nwrite: ./out/\n",
         checkpoint=True,
     )
     assert done.status == 0, done.err

@@ -26,7 +26,7 @@ if ignored:
 def session(options, rundir):
     os.kill(os.getpid(), number)
 options = RunOptions(
-    policy=parse("write: ./out\\n", cwd=os.getcwd()),
+    policy=parse("write: ./out/\\n", cwd=os.getcwd()),
     argv=[sys.executable, "-c", "open('out/started', 'w')"],
     cwd=os.getcwd(),
     trace="trace.jsonl",
@@ -72,13 +72,15 @@ def test_an_interpreter_that_is_interrupted_while_it_starts_is_no_failure_of_our
 def test_missing_folders_outside_are_left_to_the_user(sandbox):
     """A write root below neither the working directory nor the home is not made; one line says how to make it."""
     outside = sandbox.folder.parent / "be side" / "deep"
-    done = sandbox.fake("Link().armed()", policy=f"write: {outside}\nwrite: ./in\nwrite: /nonexist/x\n", layers="guard")
+    done = sandbox.fake(
+        "Link().armed()", policy=f"write: {outside}/\nwrite: ./in/\nwrite: /nonexist/x/\n", layers="guard"
+    )
     assert done.status == 0
     assert (sandbox.folder / "in").is_dir()
     assert not outside.parent.exists() and not os.path.exists("/nonexist")
     assert notes(done) == [
-        f"agentbox: note: a write: rule names {place}, which is not there; "
-        f"only what is below the working directory or your home is made: mkdir -p {word}"
+        f"agentbox: note: a write: rule names the folder {place}, which does not exist; only folders below the working "
+        f"directory or your home are created: mkdir -p {word}"
         for place, word in ((outside, f"'{outside}'"), ("/nonexist/x", "/nonexist/x"))
     ]
 
@@ -88,17 +90,17 @@ def test_missing_folders_of_the_home_are_made(sandbox):
     home = sandbox.folder.parent / "me\tyou"
     home.mkdir()
     sandbox.environ["HOME"] = str(home)
-    done = sandbox.fake("Link().armed()", policy="write: ~/state/deep\n", layers="guard")
+    done = sandbox.fake("Link().armed()", policy="write: ~/state/deep/\n", layers="guard")
     assert (home / "state" / "deep").is_dir()
     shown = str(home).replace("\t", "\\x09")
-    assert f"agentbox: made {shown}/state, which a write: rule names and which was not there" in done.err.splitlines()
+    assert f"agentbox: created {shown}/state/deep/ (named by a write: rule, did not exist)" in done.err.splitlines()
 
 
 def test_nothing_is_made_for_a_run_that_cannot_be_recorded(sandbox):
     """The trace is opened before folders are made."""
     for trace in ("none/trace.jsonl", "data"):
-        done = sandbox.fake("Link().armed()", policy="write: ./out/deep\n", trace=trace, layers="guard")
-        assert done.status == 73 and not done.said("made out"), done.err
+        done = sandbox.fake("Link().armed()", policy="write: ./out/deep/\n", trace=trace, layers="guard")
+        assert done.status == 73 and not done.said("created ./out"), done.err
         assert not (sandbox.folder / "out").exists()
 
 
@@ -106,7 +108,7 @@ def test_a_folder_that_cannot_be_made_is_known_before_the_trace(sandbox):
     """One line, status 73, no trace, and an older trace stays where it is."""
     sandbox.fake("Link().armed()", layers="guard")
     before = (sandbox.folder / "trace.jsonl").read_bytes()
-    done = sandbox.fake("Link().armed()", policy="write: ./data/a.txt/deep\n", layers="guard")
+    done = sandbox.fake("Link().armed()", policy="write: ./data/a.txt/deep/\n", layers="guard")
     assert done.status == 73 and len(done.err.splitlines()) == 1
     assert done.said("the folder of a write: rule cannot be made")
     assert (sandbox.folder / "trace.jsonl").read_bytes() == before
@@ -114,8 +116,8 @@ def test_a_folder_that_cannot_be_made_is_known_before_the_trace(sandbox):
 
 def test_a_trace_may_lie_in_a_folder_that_is_made(sandbox):
     """A write root that the trace is to lie in is made first."""
-    done = sandbox.fake("Link().armed()", policy="write: ./out\n", trace="out/trace.jsonl", layers="guard")
-    assert done.status == 0 and done.said("made out") and done.trace
+    done = sandbox.fake("Link().armed()", policy="write: ./out/\n", trace="out/trace.jsonl", layers="guard")
+    assert done.status == 0 and done.said("created ./out/") and done.trace
 
 
 def test_a_run_of_no_words(tmp_path):
@@ -164,14 +166,14 @@ def test_a_missing_snapback_is_said_before_and_what_it_blocked_after(sandbox):
             try: open(name, "w")
             except PermissionError: pass
     """
-    done = sandbox.python(code, policy="write: ./out\n", checkpoint=True, no_snapback=True, layers="guard")
+    done = sandbox.python(code, policy="write: ./out/\n", checkpoint=True, no_snapback=True, layers="guard")
     assert notes(done) == [
         "agentbox: note: --checkpoint: snapback is not on PATH, so every change will be blocked; "
         "install it: pip install snapback-cli"
     ]
     assert done.said("blocked 2 changes: no checkpoint, so nothing is changed: snapback is not on PATH")
     assert os.listdir(sandbox.folder / "out") == []
-    assert not notes(sandbox.python("pass", policy="write: ./out\n", layers="guard"))
+    assert not notes(sandbox.python("pass", policy="write: ./out/\n", layers="guard"))
 
 
 @pytest.mark.parametrize(("does", "ended"), [("os.read(ended, 1)", False), ("rest()", True)], ids=["ends", "stays"])

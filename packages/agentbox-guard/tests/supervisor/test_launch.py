@@ -231,16 +231,16 @@ def test_unknown_and_unexecutable_commands(sandbox):
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_write_folders_are_made_and_said(sandbox, mask):
-    """Parents included, with the modes that mkdir -p gives; a name with a suffix is a file and is left to the agent."""
+    """Parents included, for their owner alone; without a slash at its end a path is left to the agent."""
     before = os.umask(mask)
     try:
-        done = sandbox.fake("Link().armed()", policy="write: ./state/deep\nwrite: ./log.txt\n")
+        done = sandbox.fake("Link().armed()", policy="write: ./state/deep/\nwrite: ./log.txt\nwrite: ./plain\n")
     finally:
         os.umask(before)
-    assert done.said("made state")
+    assert done.said("created ./state/deep/ (named by a write: rule, did not exist)")
     for folder in ("state", "state/deep"):
-        assert (sandbox.folder / folder).stat().st_mode & 0o777 == 0o777 & ~mask
-    assert not (sandbox.folder / "log.txt").exists()
+        assert (sandbox.folder / folder).stat().st_mode & 0o777 == 0o700
+    assert not (sandbox.folder / "log.txt").exists() and not (sandbox.folder / "plain").exists()
 
 
 def test_descriptors_above_two_do_not_reach_the_agent(sandbox):

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     if not argv:
-        raise UsageError("no command given, expected one of " + ", ".join(NAMES), "see agentbox --help")
+        return _help([])
     name, *rest = argv
     if name in ("-h", "--help", "help"):
         return _help(rest)

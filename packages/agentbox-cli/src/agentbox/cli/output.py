@@ -102,6 +102,11 @@ def error(text: str, hint: str = "") -> None:
     message(f"{text} ({hint})" if hint else text)
 
 
+def is_watched() -> bool:
+    """Whether standard error is a terminal, where somebody reads along."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def escape(text: str) -> str:
     r"""`text` with all that could drive a terminal (control, direction and line characters, surrogates) as `\x1b`."""
     if text.isprintable():

@@ -32,7 +32,8 @@ class RunOptions:
     as the user wrote it. `mode` is `record` or `observe`; `layers` is `auto`, `kernel` or `guard`;
     `allow_degraded` names kernel layers that may be missing. `read_trace` false leaves out what programs without a
     guard read. `say` takes one message line, without prefix; `note` takes those that tell of no problem (by default
-    `say` as well). `runtimes` are interpreters beyond this package's own, asked first. For replay:
+    `say` as well), `live` takes denials as they happen (by default all are told at the end).
+    `runtimes` are interpreters beyond this package's own, asked first. For replay:
     `hash_seed` is the recorded PYTHONHASHSEED, `needs_guard` refuses a command in which no guard would run also where
     kernel layers are live, `scratch` is entered in the child before exec, `create_roots` false
     leaves missing write roots alone. `environ` defaults to the process's own.
@@ -47,6 +48,7 @@ class RunOptions:
         "environ",
         "hash_seed",
         "layers",
+        "live",
         "mode",
         "needs_guard",
         "note",
@@ -67,6 +69,7 @@ class RunOptions:
         trace: str,
         say: Callable[[str], None],
         note: Callable[[str], None] | None = None,
+        live: Callable[[str], None] | None = None,
         mode: str = "record",
         layers: str = "auto",
         allow_degraded: Sequence[str] = (),
@@ -85,6 +88,7 @@ class RunOptions:
         self.trace = trace
         self.say = say
         self.note = note or say
+        self.live = live
         self.mode = mode
         self.layers = layers
         self.allow_degraded = tuple(allow_degraded)

@@ -69,7 +69,7 @@ class RecordSession:
         self._hidden = welcome.trace_files(options)
         self._states: dict[str, None] = {}
         self._states_cut = False
-        self._denials = report.Denials()
+        self._denials = report.Denials(options.live)
         self._native: dict[str, None] = {}
         self._guard_only = False
         self._layers = ""
@@ -140,6 +140,8 @@ class RecordSession:
                 raise
             moved = error  # sealed, but under no name that the user knows
         note = self._options.note
+        if ended.signal:
+            note(report.ended_by(self._options.argv[0], ended.signal))
         for line in self._denials.lines():
             note(line)
         if self._native:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agentbox.guard.session import Denial
 
@@ -22,23 +22,28 @@ OWN_SERVER = "the run itself listened there, but not at that time: it needs no r
 
 
 class Denials:
-    """The denials of a run, counted by what was refused; memory stays flat however many there are."""
+    """The denials of a run, counted by what was refused; memory stays flat however many there are.
 
-    __slots__ = ("_left_out", "_own", "_seen")
+    `live` is told the first of each as it happens, so that the user of a program that waits for what was denied learns
+    why; what was told so is only counted at the end.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_left_out", "_live", "_own", "_seen")
+
+    def __init__(self, live: Callable[[str], None] | None = None) -> None:
+        self._live = live
         self._own: set[int] = set()
-        self._seen: dict[tuple[str, str], list[object]] = {}
+        self._seen: dict[tuple[str, str], tuple[int, Denial]] = {}
         self._left_out = 0
 
     def add(self, denial: Denial) -> None:
-        """Count one."""
-        key = (denial.key, denial.target)
-        seen = self._seen.get(key)
-        if seen is not None:
-            seen[0] = int(str(seen[0])) + 1
-        elif len(self._seen) < MOST_SHOWN:
-            self._seen[key] = [1, denial.reason, denial.fix, denial.enforced]
+        """Count one. Names of one form (`./out/tmp*`) are one."""
+        key = (denial.key, denial.fix if denial.fix and "  # " in denial.fix else denial.target)
+        count, first = self._seen.get(key, (0, denial))
+        if count or len(self._seen) < MOST_SHOWN:
+            self._seen[key] = count + 1, first
+            if not count and self._live is not None:
+                self._live(self._line(denial, ""))
         else:
             self._left_out += 1
 
@@ -47,16 +52,34 @@ class Denials:
         self._own.add(port)
 
     def lines(self) -> Iterator[str]:
-        """One line for each, without prefix."""
-        for (key, target), (count, reason, fix, enforced) in self._seen.items():
-            verb = "denied" if enforced else "would deny"
-            times = f" ({count} times)" if count != 1 else ""
-            way = f"; to allow it: {shown(str(fix), LONGEST_LINE)}" if fix else ""
-            if key == "net" and local_port(target) in self._own:
-                way = f"; {OWN_SERVER}"
-            yield f"{verb} {shown(key)} {shown(target)}{times}: {shown(str(reason), LONGEST_LINE)}{way}"
+        """One line for each, without prefix; of what was told live those that happened again, in short."""
+        for count, denial in self._seen.values():
+            if self._live is None:
+                yield self._line(denial, f" ({count} times)" if count != 1 else "")
+            elif count > 1:
+                yield f"{_verb(denial)} {shown(denial.key)} {shown(denial.target)}: {count} times in all"
         if self._left_out:
             yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
+
+    def _line(self, denial: Denial, times: str) -> str:
+        way = f"; to allow it: {shown(denial.fix, LONGEST_LINE)}" if denial.fix else ""
+        if denial.key == "net" and local_port(denial.target) in self._own:
+            way = f"; {OWN_SERVER}"
+        reason = shown(denial.reason, LONGEST_LINE)
+        return f"{_verb(denial)} {shown(denial.key)} {shown(denial.target)}{times}: {reason}{way}"
+
+
+def _verb(denial: Denial) -> str:
+    return "denied" if denial.enforced else "would deny"
+
+
+def ended_by(program: str, number: int) -> str:
+    """What is said of a command that a signal ended, without prefix."""
+    import _signal  # type: ignore[import-not-found]
+
+    names = (name for name in dir(_signal) if name[:3] == "SIG" and name[3:4].isalpha())
+    name = next((name for name in names if getattr(_signal, name) == number and name != "SIGCLD"), "")
+    return f"{shown(program)} was ended by signal {number}{f' ({name})' if name else ''}"
 
 
 def local_port(target: str) -> int:

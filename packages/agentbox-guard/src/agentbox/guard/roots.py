@@ -1,4 +1,4 @@
-"""The folders that `write:` rules need: which missing ones are made before a run, and what is said of the others.
+"""The folders that `write:` rules ask for by a slash at the end: missing ones are made before a run, or named.
 
 Never makes anything outside of the working directory and the user's home, where a typo would leave folders behind.
 """
@@ -40,7 +40,7 @@ def missing(options: RunOptions) -> tuple[list[str], list[str]]:
 
 
 def make(options: RunOptions, folders: list[str]) -> None:
-    """Make those of the folders that are missing, parents included, as `mkdir -p` would, and say so.
+    """Make those of the folders that are missing, parents included, for their owner alone, and say so.
 
     Raises `CannotCreate`.
     """
@@ -48,18 +48,18 @@ def make(options: RunOptions, folders: list[str]) -> None:
         chain = _chain(folder)
         for path in chain:
             try:
-                os.mkdir(path)
+                os.mkdir(path, 0o700)
             except OSError as error:
                 raise _cannot(path, error.strerror or str(error)) from error
         if chain:
-            options.note(f"made {_short(chain[0], options.cwd)}, which a write: rule names and which was not there")
+            options.note(f"created {_short(folder, options.cwd)}/ (named by a write: rule, did not exist)")
 
 
 def advice(folder: str) -> str:
     """What is said of a missing folder that is not agentbox's to make."""
     return (
-        f"a write: rule names {shown(folder)}, which is not there; "
-        f"only what is below the working directory or your home is made: mkdir -p {_word(folder)}"
+        f"a write: rule names the folder {shown(folder)}, which does not exist; only folders below the working "
+        f"directory or your home are created: mkdir -p {_word(folder)}"
     )
 
 
@@ -73,7 +73,7 @@ def _chain(folder: str) -> list[str]:
 
 
 def _short(path: str, cwd: str) -> str:
-    return shown(path[len(cwd.rstrip("/")) + 1 :] if path.startswith(cwd.rstrip("/") + "/") else path)
+    return shown("." + path[len(cwd.rstrip("/")) :] if path.startswith(cwd.rstrip("/") + "/") else path)
 
 
 def _word(path: str) -> str:

@@ -101,6 +101,7 @@ def run(options: RunOptions, session_factory: SessionFactory | None = None) -> i
     if options.mode == "observe":
         live = tuple(name for name in live if name != "landlock")  # which could only refuse
     how = _recognise(options, live, nested)
+    options.policy = options.policy.with_interpreter(os.path.realpath(how.file))
     _fill_standard_descriptors()
     _pin_imports(options)
     signals = Signals()

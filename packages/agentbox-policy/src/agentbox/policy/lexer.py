@@ -13,12 +13,15 @@ PATH_STARTS = ("./", "../", "/", "~/")
 HIDDEN = "\u200b\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 """Characters that make a line read otherwise than it is (Unicode UAX 9 controls, zero width space, misplaced BOM)."""
 
-ESCAPES = {'"': b'"', "\\": b"\\", "n": b"\n", "t": b"\t"}
+ESCAPES = {'"': b'"', "\\": b"\\", "n": b"\n", "t": b"\t", "*": b"\0*", "?": b"\0?", "[": b"\0["}
+"""What a backslash and a character stand for. The zero, which no value can hold, marks a character that is no
+wildcard until the value is whole.
+"""
 
 
 class Value:
     """One value of a line: `text` as written, `plain` without quotes, `words` as (text, was it quoted), `quoted` if any
-    of it was.
+    of it was. In `plain` an escaped wildcard character stands in a set (`[*]`), in `words` for itself.
     """
 
     __slots__ = ("plain", "quoted", "text", "words")
@@ -70,15 +73,18 @@ class Value:
                 at += 1
                 if char in BLANKS:
                     if word or quoted:
-                        self.words.append((_joined(word), quoted))
+                        self.words.append((_joined(word).replace("\0", ""), quoted))
                     word, quoted = [], False
                     whole.append(char)
                     continue
             whole.append(chunk)
             word.append(chunk)
         if word or quoted:
-            self.words.append((_joined(word), quoted))
-        return _joined(whole)
+            self.words.append((_joined(word).replace("\0", ""), quoted))
+        plain = _joined(whole)
+        for char in "*?[" if "\0" in plain else "":
+            plain = plain.replace("\0" + char, f"[{char}]")
+        return plain
 
 
 def _joined(chunks: list[str]) -> str:
@@ -109,7 +115,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
             raise PolicyError(
                 f"got the escape \\{escape} in {text!r}",
                 code="bad-quote",
-                hint='the escapes are \\" \\\\ \\n \\t and \\xHH; a backslash itself is written twice',
+                hint='the escapes are \\" \\\\ \\* \\? \\[ \\n \\t and \\xHH; a backslash itself is written twice',
             )
     raise PolicyError(f"got a double quote that is not closed in {text!r}", code="bad-quote", hint='end it with "')
 

@@ -176,6 +176,12 @@ class Policy:
         """Whether a write rule covers the resolved `path`."""
         return path_decide("write", path, self.paths) >= 0
 
+    def changeable(self) -> tuple[str, ...]:
+        """The resolved roots of all write rules, those of globs included: outside of them no rule lets change
+        anything.
+        """
+        return tuple(dict.fromkeys(rule.form["root"] for rule in self.rules_of(("write",))))
+
     def write_roots(self) -> tuple[str, ...]:
         """The resolved roots of the write rules without wildcards: files, and folders with all that is under them."""
         return tuple(
@@ -196,23 +202,13 @@ class Policy:
         return {**header, "cwd": self.cwd, "home": self.home, "search": self.search, "rules": rules}
 
     def write_folders(self) -> tuple[str, ...]:
-        """The folders that the write rules need, to be made before a run where they are missing (docs/spec/policy.md,
-        section 5).
-
-        A root without wildcards that does not exist is taken for a file when its last name has a dot after its first
-        character or is written with a set, and the value has no slash at its end; then its parent is the folder. The
-        root of a glob is a folder.
+        """The folders that write rules ask to have made before a run: those written with a slash at the end
+        (docs/spec/policy.md, section 5). What others name may come to be a file or a folder, as the agent makes it.
         """
-        from os.path import dirname, isdir, lexists
+        from agentbox.policy.lexer import Value
 
-        folders = []
-        for rule in self.rules_of(("write",)):
-            root = rule.form["root"]
-            is_file = rule.form["glob"] is None and (
-                not isdir(root) if lexists(root) else _names_file(root, rule.value)
-            )
-            folders.append(dirname(root) if is_file else root)
-        return tuple(dict.fromkeys(folders))
+        asked = [rule for rule in self.rules_of(("write",)) if rule.form["glob"] is None]
+        return tuple(dict.fromkeys(rule.form["root"] for rule in asked if Value(rule.value).plain[-1:] == "/"))
 
     def renamed(self, name: str, path: str | None = None) -> Policy:
         """The same policy under another `name` of its file in messages, and with another resolved `path` if one is
@@ -224,6 +220,26 @@ class Policy:
         scope = Scope(self.cwd, self.home, self.search)
         return Policy(rules, name=name, path=path or self.path, text=self.text, scope=scope, sha256=self._sha256)
 
+    def with_interpreter(self, file: str) -> Policy:
+        """The same policy for a run whose command is run by the interpreter `file` (resolved): a rule for a bare
+        `python`, `python3` or `node` means that one as well as what PATH gives (docs/spec/policy.md, section 7). An
+        interpreter that the agent may write is none.
+        """
+        from agentbox.policy.rules._base import Scope
+        from agentbox.policy.rules.exec import same_language
+
+        rules: list[Rule] = []
+        for rule in self.rules:
+            rules.append(rule)
+            form = rule.form
+            named = rule.key == "exec" and form["match"] == "name" and form["file"] != file
+            if named and same_language(form["program"], file) and not self.is_writable(file):
+                rules.append(Rule(rule.key, rule.value, rule.file, rule.line, {**form, "file": file}))
+        if len(rules) == len(self.rules):
+            return self
+        scope = Scope(self.cwd, self.home, self.search)
+        return Policy(tuple(rules), name=self.name, path=self.path, text=self.text, scope=scope, sha256=self._sha256)
+
     @staticmethod
     def from_normal_form(doc: object) -> Policy:
         """The policy out of its normal form. Raises `PolicyError` (code `normal-form`) for anything else."""
@@ -234,14 +250,6 @@ class Policy:
         rules = tuple(_restored(rule, name, count) for count, rule in enumerate(head["rules"]))
         scope = Scope(head["cwd"], head["home"], head["search"])
         return Policy(rules, name=name, path=head["path"], text="", scope=scope, sha256=head["sha256"])
-
-
-def _names_file(root: str, value: str) -> bool:
-    """Whether a `write:` value means a file where nothing is: `report.json`, or `Makefil[e]` for a name without dot."""
-    from agentbox.policy.lexer import Value
-
-    plain = Value(value).plain
-    return plain[-1:] != "/" and ("." in root.rpartition("/")[2][1:] or "[" in plain.rpartition("/")[2])
 
 
 def compiled_paths(rules: tuple[Rule, ...]) -> tuple[object, ...]:

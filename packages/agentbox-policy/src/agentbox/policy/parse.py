@@ -20,14 +20,22 @@ LARGEST = 1 << 20
 EMPTY_HINT = "write one rule a line, such as `read: ./data`, or start from `agentbox init`"
 
 
-def load(path: str, *, cwd: str | None = None, search: str | None = None, home: str | None = None) -> Policy:
+def load(
+    path: str,
+    *,
+    cwd: str | None = None,
+    search: str | None = None,
+    home: str | None = None,
+    may_be_empty: bool = False,
+) -> Policy:
     """Read the policy file `path`. The other arguments are those of `parse`; `path` itself is relative to the process.
+    With `may_be_empty` a file that is not there is one without a rule.
 
     Raises `PolicyError` when the file is missing, unreadable, not a regular file, larger than 1 MiB, no UTF-8 text,
     holds no rule, or holds a wrong one.
     """
     path = os.fspath(path)
-    data = _read(path)
+    data = b"" if may_be_empty and not os.path.lexists(path) else _read(path)
     shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     try:
         text = data.decode("utf-8")
@@ -40,24 +48,32 @@ def load(path: str, *, cwd: str | None = None, search: str | None = None, home: 
             file=shown,
             line=line,
         ) from None
-    return _parse(text, name=shown, path=os.path.realpath(path), scope=_scope(cwd, home, search))
+    scope = _scope(cwd, home, search)
+    return _parse(text, name=shown, path=os.path.realpath(path), scope=scope, may_be_empty=may_be_empty)
 
 
 def parse(
-    text: str, *, name: str = "policy", cwd: str | None = None, search: str | None = None, home: str | None = None
+    text: str,
+    *,
+    name: str = "policy",
+    cwd: str | None = None,
+    search: str | None = None,
+    home: str | None = None,
+    may_be_empty: bool = False,
 ) -> Policy:
     """The policy that `text` says.
 
     `name` stands for the file in messages; `cwd` is what relative paths are resolved against (the process's own if
     None); `search` the PATH in which bare program names are looked up, `home` what `~` stands for (both from the
-    environment if None). Raises `PolicyError` with file, line, what was got and what was expected.
+    environment if None); `may_be_empty` is for runs that only observe. Raises `PolicyError` with file, line, what was
+    got and what was expected.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise PolicyError("got a lone surrogate, expected text", code="not-text", file=name, line=line) from None
-    return _parse(text, name=name, path=None, scope=_scope(cwd, home, search))
+    return _parse(text, name=name, path=None, scope=_scope(cwd, home, search), may_be_empty=may_be_empty)
 
 
 def _read(path: str) -> bytes:
@@ -103,7 +119,7 @@ def _scope(cwd: str | None, home: str | None, search: str | None) -> Scope:
         ) from error
 
 
-def _parse(text: str, *, name: str, path: str | None, scope: Scope) -> Policy:
+def _parse(text: str, *, name: str, path: str | None, scope: Scope, may_be_empty: bool) -> Policy:
     rules: list[Rule] = []
     lines = text.removeprefix("\ufeff").split("\n")
     for number, line in enumerate(lines, 1):
@@ -114,7 +130,7 @@ def _parse(text: str, *, name: str, path: str | None, scope: Scope) -> Policy:
                 rules.append(Rule(key, value.text, name, number, KINDS[key].compile(value, scope)))
         except PolicyError as error:
             raise error.at(name, number) from error.__cause__
-    if not rules:
+    if not rules and not may_be_empty:
         raise PolicyError("got no rule, expected at least one", code="no-rules", hint=EMPTY_HINT, file=name)
     paths = compiled_paths(tuple(rules))
     for rule in rules:

@@ -131,7 +131,7 @@ def check_sets(name: str, shown: str) -> None:
             raise PolicyError(
                 f"got [ without ] in {shown}",
                 code="bad-glob",
-                hint="close the set, or write [[] for the character itself",
+                hint='close the set, or write "\\[" in double quotes for the character itself',
             )
         if name[start : start + 1] == "[" and name[start + 1 : start + 2] in (":", ".", "="):
             raise PolicyError(

@@ -180,6 +180,6 @@ def _policy(options: ReplayOptions, recording: Recording, cwd: str, say: Callabl
         raise TraceInvalid(f"{options.trace_path}: holds no policy text", hint="name the policy file with -p")
     say("no policy file is given, so the policy that the trace holds is used")
     if not isinstance(name, str):
-        return parse(text, name="recorded policy", cwd=cwd)
+        return parse(text, name="recorded policy", cwd=cwd, may_be_empty=True)
     # The file is protected when it comes back during the run, as it was.
-    return parse(text, name=name, cwd=cwd).renamed(name, os.path.realpath(os.path.join(cwd, name)))
+    return parse(text, name=name, cwd=cwd, may_be_empty=True).renamed(name, os.path.realpath(os.path.join(cwd, name)))

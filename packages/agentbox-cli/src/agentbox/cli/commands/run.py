@@ -21,12 +21,13 @@ def run(parsed: Parsed) -> int:
     from agentbox.trace import TraceError
 
     options = RunOptions(
-        policy=load(parsed.text("policy")),
+        policy=load(parsed.text("policy"), may_be_empty=parsed.switch("observe")),
         argv=parsed.command,
         cwd=os.getcwd(),
         trace=parsed.text("trace"),
         say=output.message,
         note=_silent if parsed.switch("quiet") else None,
+        live=output.message if output.is_watched() and not parsed.switch("quiet") else None,
         mode="observe" if parsed.switch("observe") else "record",
         layers=parsed.text("layers"),
         allow_degraded=[name for name in parsed.text("allow_degraded").split(",") if name],
@@ -52,13 +53,14 @@ COMMAND = Command(
         "Runs COMMAND so that it can touch only what the policy allows, and records what it does.",
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
         "The trace of an earlier run is kept: it is moved to traces/, under its time and run.",
+        "On a terminal each denial is told when it first happens, else at the end.",
         "Layers: auto applies all kernel layers of this system, and runs nothing when one cannot be had unless",
         "--allow-degraded names it; kernel insists on a system that has them; guard is the interpreter's guard alone.",
     ),
     options=(
         POLICY,
         TRACE,
-        Option("--observe", help="record what would be denied, and let it pass (nothing is protected)"),
+        Option("--observe", help="record what would be denied, and let it pass: no policy needed, no protection"),
         LAYERS,
         Option(
             "--allow-degraded",

@@ -182,7 +182,7 @@ def astray(policy: Policy, host: str, port: int | None, address: str) -> Denial:
 
 def protects(path: str, reason: str, cwd: str) -> Denial:
     """The built-in protection's refusal to change `path`, with the rule that would lift it, if any can."""
-    fix = path_fix("write", path, cwd)
+    fix = path_fix("write", path, cwd, exact=True)
     if of_one_run(path, cwd):
         reason = reason.removesuffix(BUILTIN) + PASSING
     return Denial("write", path, reason, fix=fix or None)

@@ -133,7 +133,7 @@ class Judge:
         self._desk = desk
         self._own_proc = own_proc
         self._private = Trees(desk.private.values())
-        self._changeable = Trees([*desk.private.values(), *desk.policy.write_folders()])
+        self._changeable = Trees([*desk.private.values(), *desk.policy.changeable()])
         self._hidden = Trees(desk.hidden)
         self._sealed = Trees([*desk.sealed, *sealed])
         self._readable = Trees([*desk.readable, *readable])

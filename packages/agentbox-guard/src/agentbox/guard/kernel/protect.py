@@ -337,9 +337,7 @@ def _own_homes() -> tuple[str, ...]:
 
 
 def _root(rule: Rule) -> str:
-    """The path that a rule names; "" for one with wildcards. `./.bashr[c]` has none: so denials spell a file that no
-    run shall make as a folder (`path_fix`).
-    """
+    """The path that a rule names; "" for one with wildcards."""
     root: str = rule.form["root"]
     if rule.form["glob"] is None:
         return root

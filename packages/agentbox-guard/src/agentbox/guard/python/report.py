@@ -38,10 +38,14 @@ def site(*, _getframe=_getframe, ours=(), library=(), ValueError=ValueError) -> 
 
 
 def verdict_of(answer: dict[str, Any], path: str | None, *, EACCES=EACCES) -> Refusal | None:
-    """The supervisor's verdict as a refusal, or None when it allows."""
+    """The supervisor's verdict as a refusal, or None when it allows.
+
+    A denial's text ends with the policy line to paste, so it goes without the path that OSError would put behind it.
+    """
     if answer["allow"] is True:
         return None
-    return (answer.get("errno") or EACCES, answer.get("text") or "agentbox denied it", path)
+    text = answer.get("text") or "agentbox denied it"
+    return (answer.get("errno") or EACCES, text, None if text[:8] == "agentbox" else path)
 
 
 def inquire(

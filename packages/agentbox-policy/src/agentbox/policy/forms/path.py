@@ -214,27 +214,34 @@ def path_within(path: str, trees: tuple[str, ...], *, path_is_plain=path_is_plai
     return False
 
 
-def quoted(text: str, blanks: bool, *, ord=ord, len=len) -> str:
+def quoted(text: str, blanks: bool, *, wild=False, ord=ord, len=len) -> str:
     """`text` as it must be written in a policy: as it is, or in double quotes with escapes (docs/spec/policy.md,
     section 3).
 
-    `blanks`: whether blanks within it call for quotes (words of `exec:`). "" when it holds a lone surrogate that is no
-    byte.
+    `blanks`: whether blanks within it call for quotes (words of `exec:`). `wild`: whether `*`, `?` and `[` would be
+    wildcards, and are escaped; a zero is then written as a `*` that is one. "" when it holds a lone surrogate that is
+    no byte.
     """
-    bare = text != "" and text[0] not in " \t~#" and text[-1] not in " \t" and text.isprintable()
+    plain = text.replace("\0", "*") if wild else text
+    bare = text != "" and text[0] not in " \t~#" and text[-1] not in " \t" and plain.isprintable()
     before = ""
     for char in text:
-        if char in "\"'\\,;#{}$" or (blanks and char in "*? ") or (before == " " and char in "./~"):
+        if (
+            char in "\"'\\,;#{}$"
+            or (blanks and char in "*? ")
+            or (wild and char in "*?[")
+            or (before == " " and char in "./~")
+        ):
             bare = False
         before = char
     if " " in text and ":" in text:
         bare = False  # it could read as the key of a second rule
     if bare:
-        return text
+        return plain
     made = ['"']
     for char in text:
         code = ord(char)
-        if char == '"' or char == "\\":
+        if char == '"' or char == "\\" or (wild and char in "*?["):
             made.append("\\" + char)
         elif char == "\n":
             made.append("\\n")
@@ -242,6 +249,8 @@ def quoted(text: str, blanks: bool, *, ord=ord, len=len) -> str:
             made.append("\\t")
         elif 0xDC80 <= code <= 0xDCFF:
             made.append(f"\\x{code - 0xDC00:02x}")
+        elif code == 0 and wild:
+            made.append("*")
         elif 0xD800 <= code <= 0xDFFF or code == 0:
             return ""
         elif char == " " or char.isprintable():
@@ -258,18 +267,83 @@ def literal(text: str) -> str:
     return text.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
 
 
-def unmade(text: str, *, len=len) -> str:
-    """A path of `literal` spelled so that a `write:` rule never has it made as a folder (docs/spec/policy.md, 5.8).
+def looks_random(word: str, marked: bool, *, len=len) -> bool:
+    """Whether ASCII letters and digits look like no word: a process number, a time, a hash, or chosen at random.
 
-    A name without a dot gets its last letter put in a set; "" when it has no letter that can stand alone in one.
+    `marked`: something beside it says that the name is a temporary one, so that less is enough.
     """
-    start = text.rfind("/") + 1
-    if "." in text[start + 1 :] or "[" in text[start:]:
-        return text
-    at = len(text) - 1
-    while at >= start and text[at] in "!^":  # which would negate the set
-        at -= 1
-    return text[:at] + "[" + text[at] + "]" + text[at + 1 :] if at >= start else ""
+    digits = changes = 0
+    before = ""
+    for char in word:
+        kind = "digit" if char <= "9" else "upper" if char <= "Z" else "lower"
+        digits += kind == "digit"
+        changes += before != "" and kind != before and not (before == "upper" and kind == "lower")
+        before = kind
+    if digits == len(word):
+        return marked or digits >= 5
+    if len(word) < 6:
+        return False
+    hexadecimal = not word.strip("0123456789abcdef") or not word.strip("0123456789ABCDEF")
+    if hexadecimal and digits and (marked or digits >= 2 or len(word) >= 12):
+        return True
+    return changes >= (2 if marked else 3)
+
+
+def random_part(name: str, *, looks_random=looks_random, len=len) -> "tuple[int, int] | None":
+    """Start and end of what another run would choose anew in a file's name, or None: `report.tmp.7e1d64b4b5d6`."""
+    marked = False
+    for word in name.lower().replace(".", "-").replace("_", "-").split("-"):
+        if word in ("tmp", "temp", "lock", "swp", "partial", "pid"):
+            marked = True
+    if name[:3] == "tmp" and len(name) >= 11 and not name[3:11].strip("abcdefghijklmnopqrstuvwxyz0123456789_"):
+        return (3, 11)  # as the tempfile module of Python chooses them
+    start = end = -1
+    at = 0
+    while at < len(name):
+        after = at
+        while after < len(name) and name[after].isascii() and name[after].isalnum():
+            after += 1
+        word = name[at:after]
+        if word:
+            day = name[at : at + 10]
+            dated = len(word) == 4 and len(day) == 10 and day[4] == day[7] and day[4] in "-_."
+            if (
+                looks_random(word, marked)
+                or (start >= 0 and at == end + 1 and word[0] <= "9")
+                or (dated and (word + day[5:7] + day[8:]).isascii() and (word + day[5:7] + day[8:]).isdigit())
+            ):
+                start = at if start < 0 else start
+                end = after
+        at = after + 1
+    return (start, end) if start >= 0 else None
+
+
+def any_name(path: str, *, random_part=random_part, enumerate=enumerate, len=len) -> str:
+    """A path to write, as a line of a policy names it, with a zero for what another run would choose anew in a name.
+
+    The folder that the name is in is never opened whole if it is the working directory or lies outside of it. Below a
+    folder of such a name everything is meant (two zeros). The path itself when nothing in it looks random.
+    """
+    if path.startswith(("/proc/", "/sys/", "/dev/")) and not path.startswith("/dev/shm/"):
+        return path
+    names = path.split("/")
+    made = names[0]
+    for count, name in enumerate(names):
+        if count == 0:
+            continue
+        if name in (".git", ".hg", ".svn", ".ssh", ".gnupg"):
+            return path
+        part = random_part(name)
+        if part is None or (len(name[: part[0]].strip("._-~#")) < 3 and (path[0] == "/" or count == 1)):
+            made += "/" + name
+            continue
+        made += "/" + name[: part[0]] + "\0" + name[part[1] :]
+        rest = names[count + 1 :]
+        while rest and "/." in "/" + "/".join(rest):  # which no wildcard matches
+            made += "/" + rest[0]
+            rest = rest[1:]
+        return made + "/\0\0" if rest else made
+    return path
 
 
 def of_any_process(text: str, *, len=len) -> str:
@@ -303,10 +377,10 @@ def path_fix(
     path: str,
     cwd: str,
     *,
+    exact=False,
     path_is_plain=path_is_plain,
     quoted=quoted,
-    literal=literal,
-    unmade=unmade,
+    any_name=any_name,
     of_any_process=of_any_process,
     of_one_run=of_one_run,
     len=len,
@@ -315,8 +389,8 @@ def path_fix(
     is none.
 
     None exists for a path that is not plain, that names the asking process (`/proc/self`), that is gone with the run,
-    or that no system can hold.
-    A line for writing never has the path itself made as a folder before the next run.
+    or that no system can hold. A name that looks as if another run would choose another is written with a `*`, unless
+    the line is to be `exact`.
     """
     if access not in ("read", "list", "write") or not path_is_plain(path) or len(path) > 4095:
         return ""
@@ -332,13 +406,18 @@ def path_fix(
         shown = "./" + path[len(cwd) + 1 :]
     else:
         shown = path
-    text = literal(shown)
-    if access == "write" and path != "/" and path != cwd and not cwd.startswith(path + "/"):
-        safe = unmade(text)
-        value = quoted(safe, False) if safe else ""
-        return "write: " + value + ("  # not made as a folder" if safe != text else "") if value else ""
-    value = quoted(of_any_process(text), False)
-    return access + ": " + value if value else ""
+    objects = shown.find(".git/objects/")
+    if access == "read" and objects >= 0 and not exact:  # named by what is in them, and read one after the other
+        value = quoted(shown[:objects] + ".git/objects", False, wild=True)
+        return "read: " + value + "  # all objects of this repository" if value else ""
+    if access != "write":
+        value = of_any_process(quoted(shown, False, wild=True))
+        return access + ": " + value if value else ""
+    text = shown if exact else any_name(shown)
+    value = quoted(text, False, wild=True)
+    if not value or text == shown:
+        return "write: " + value if value else ""
+    return "write: " + value + ("  # all in any folder of this form" if "\0\0" in text else "  # any name of this form")
 
 
 def shown(text: str, *, ord=ord, len=len) -> str:

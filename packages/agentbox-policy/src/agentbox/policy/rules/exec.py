@@ -167,6 +167,17 @@ class Exec(Kind):
         return f"exec: {program}"
 
 
+INTERPRETERS = {"python": "python", "python3": "python", "node": "node"}
+"""The bare names that mean the interpreter of a run's own command, too, and how that interpreter's file is called."""
+
+
+def same_language(program: str, file: str) -> bool:
+    """Whether a rule's bare `program` is a name of the interpreter `file`: `python3` of `/opt/py/bin/python3.12`."""
+    wanted = INTERPRETERS.get(program)
+    version = base_name(file).removeprefix(wanted) if wanted else "-"
+    return not version or (version[0].isdigit() and version.replace(".", "").isdigit())
+
+
 def _check_words(value: Value) -> None:
     for count, (word, quoted_word) in enumerate(value.words):
         if not quoted_word and "'" in word:
@@ -214,7 +225,7 @@ def _program_for(policy: Policy, file: str, argv: tuple[str, ...]) -> str:
     named = _program_by_name(policy, file, base_name(path))
     if named or path[:1] != "/" or realpath(path) != file:
         return named
-    line = path_fix("read", path, policy.cwd)
+    line = path_fix("read", path, policy.cwd, exact=True)
     relative = "./" + path[len(policy.cwd) + 1 :] if path.startswith(policy.cwd + "/") else path
     return quoted(relative, True) if line else ""
 

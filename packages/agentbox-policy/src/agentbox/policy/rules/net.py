@@ -10,7 +10,7 @@ from agentbox.policy import place
 from agentbox.policy.address import is_special_address
 from agentbox.policy.errors import PolicyError
 from agentbox.policy.forms.host import HostFault, canonical_host, host_matches
-from agentbox.policy.forms.path import glob_matches, glob_patterns, literal, path_fix, quoted
+from agentbox.policy.forms.path import glob_matches, glob_patterns, path_fix, quoted
 from agentbox.policy.rules._base import Kind, Unusable, arity
 from agentbox.policy.rules._files import plain_path
 
@@ -120,8 +120,8 @@ class Net(Kind):
             if target[:1] == "@":
                 value = quoted("unix:" + target, False)
             else:
-                line = path_fix("read", target, policy.cwd)
-                value = quoted("unix:" + literal(_relative(target, policy.cwd)), False) if line else ""
+                line = path_fix("read", target, policy.cwd, exact=True)
+                value = quoted("unix:" + _relative(target, policy.cwd), False, wild=True) if line else ""
             return f"net: {value}" if value else ""
         port = target.port or None
         wanted = []

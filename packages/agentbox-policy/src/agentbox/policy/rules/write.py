@@ -16,6 +16,7 @@ class Write(Files):
     covers = ("write",)
     summary = "files the agent may make, change and remove; reading them is implied"
     starter = (
-        "write: ./out",
+        "write: ./out/",
+        "# The slash at the end has agentbox make the folder. Without it a path is made by the agent, file or folder:",
         "# write: ./notes.md",
     )

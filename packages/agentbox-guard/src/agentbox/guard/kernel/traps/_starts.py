@@ -64,7 +64,7 @@ def _is_named(box: Box, file: str, argv: list[str]) -> bool:
 
 def _line(box: Box, file: str) -> str | None:
     """The rule that names a program by its path."""
-    line = path_fix("read", file, box.desk.cwd)
+    line = path_fix("read", file, box.desk.cwd, exact=True)
     return f"exec{line[len('read') :]}" if line else None
 
 

@@ -205,7 +205,7 @@ module.exports = function pathForm(p) {
     return text;
   }
 
-  /** `text` as it must be written in a policy (docs/spec/policy.md, section 3); '' when it cannot be. */
+  /** A path as it must be written in a policy (docs/spec/policy.md, section 3), a zero as a `*`; '' when it cannot be. */
   function quoted(text) {
     const chars = points(text);
     let bare = text !== '' && !includes(' \t~#', text[0]) && !includes(' \t', text[text.length - 1]);
@@ -214,13 +214,14 @@ module.exports = function pathForm(p) {
     for (let i = 0; i < chars.length; i += 1) {
       const code = chars[i];
       const char = p.fromCodePoint(code);
-      if (includes('"\'\\,;#{}$', char) || !isPrintable(char) || (before === ' ' && includes('./~', char))) bare = false;
+      if (includes('"\'\\,;#{}$*?[', char) || (code !== 0 && !isPrintable(char)) || (before === ' ' && includes('./~', char))) bare = false;
       before = char;
-      if (char === '"' || char === '\\') made += `\\${char}`;
+      if (includes('"\\*?[', char)) made += `\\${char}`;
       else if (char === '\n') made += '\\n';
       else if (char === '\t') made += '\\t';
       else if (code >= 0xdc80 && code <= 0xdcff) made += `\\x${hex(code - 0xdc00, 2)}`;
-      else if ((code >= 0xd800 && code <= 0xdfff) || code === 0) return '';
+      else if (code === 0) made += '*';
+      else if (code >= 0xd800 && code <= 0xdfff) return '';
       else if (isPrintable(char)) made += char;
       else {
         const bytes = p.encode(char);
@@ -228,29 +229,81 @@ module.exports = function pathForm(p) {
       }
     }
     if (includes(text, ' ') && includes(text, ':')) bare = false; // it could read as the key of a second rule
-    return bare ? text : `${made}"`;
+    return bare ? join(split(text, '\0'), '*') : `${made}"`;
   }
 
-  /** `text` with each wildcard character put in a set of its own, so that it stands for itself in a glob. */
-  function literal(text) {
-    let made = '';
-    for (let i = 0; i < text.length; i += 1) {
-      made += text[i] === '[' || text[i] === '*' || text[i] === '?' ? `[${text[i]}]` : text[i];
+  /** Whether ASCII letters and digits look like no word; `marked`: the name says that it is a temporary one, so that less is enough. */
+  function looksRandom(word, marked) {
+    let digits = 0;
+    let changes = 0;
+    let before = '';
+    for (let at = 0; at < word.length; at += 1) {
+      const code = p.charCodeAt(word, at);
+      const kind = code <= 57 ? 'digit' : code <= 90 ? 'upper' : 'lower';
+      if (kind === 'digit') digits += 1;
+      if (before !== '' && kind !== before && !(before === 'upper' && kind === 'lower')) changes += 1;
+      before = kind;
     }
-    return made;
+    if (digits === word.length) return marked || digits >= 5;
+    if (word.length < 6) return false;
+    const isHex = exec(/^(?:[0-9a-f]+|[0-9A-F]+)$/, word) !== null;
+    if (isHex && digits > 0 && (marked || digits >= 2 || word.length >= 12)) return true;
+    return changes >= (marked ? 2 : 3);
   }
 
-  /** A path of `literal` spelled so that a write: rule never has it made as a folder (docs/spec/policy.md, 5.8); '' when there is none. */
-  function unmade(text) {
-    const start = lastIndexOf(text, '/') + 1;
-    if (includes(slice(text, start + 1), '.') || includes(slice(text, start), '[')) return text;
-    const chars = points(slice(text, start));
-    let at = chars.length - 1;
-    while (at >= 0 && (chars[at] === 33 || chars[at] === 94)) at -= 1; // ! and ^ would negate the set
-    if (at < 0) return '';
-    let made = slice(text, 0, start);
-    for (let i = 0; i < chars.length; i += 1) made += i === at ? `[${p.fromCodePoint(chars[i])}]` : p.fromCodePoint(chars[i]);
-    return made;
+  const TEMPORARY = /(?:^|[._-])(?:tmp|temp|lock|swp|partial|pid)(?:$|[._-])/i;
+  const TEMPFILE = /^tmp[a-z0-9_]{8}/;
+  const DAY = /^[0-9]{4}([-_.])[0-9]{2}\1[0-9]{2}$/;
+  const isWordCode = (code) => (code >= 48 && code <= 57) || (code >= 65 && code <= 90) || (code >= 97 && code <= 122);
+
+  /** [start, end] of what another run would choose anew in a file's name, or null. */
+  function randomPart(name) {
+    if (exec(TEMPFILE, name) !== null) return [3, 11];
+    const marked = exec(TEMPORARY, name) !== null;
+    let start = -1;
+    let end = -1;
+    for (let at = 0; at < name.length;) {
+      let after = at;
+      while (after < name.length && isWordCode(p.charCodeAt(name, after))) after += 1;
+      const word = slice(name, at, after);
+      if (word !== '') {
+        const follows = start >= 0 && at === end + 1 && p.charCodeAt(word, 0) <= 57;
+        const dated = word.length === 4 && exec(DAY, slice(name, at, at + 10)) !== null;
+        if (follows || dated || looksRandom(word, marked)) {
+          if (start < 0) start = at;
+          end = after;
+        }
+      }
+      at = after + 1;
+    }
+    return start >= 0 ? [start, end] : null;
+  }
+
+  /** How many characters of a name tell what it is: without signs at its edges. */
+  function telling(text) {
+    return exec(/^[._~#-]*(.*?)[._~#-]*$/s, text)[1].length;
+  }
+
+  /** A path to write with a zero for what another run would choose anew in a name, as `any_name` of agentbox.policy.forms.path. */
+  function anyName(path) {
+    if (exec(/^\/(?:proc|sys|dev)\//, path) !== null && !startsWith(path, '/dev/shm/')) return path;
+    const names = split(path, '/');
+    let made = names[0];
+    for (let i = 1; i < names.length; i += 1) {
+      const name = names[i];
+      if (exec(/^\.(?:git|hg|svn|ssh|gnupg)$/, name) !== null) return path;
+      const part = randomPart(name);
+      if (part === null || (telling(slice(name, 0, part[0])) < 3 && (path[0] === '/' || i === 1))) {
+        made += `/${name}`;
+        continue;
+      }
+      made += `/${slice(name, 0, part[0])}\0${slice(name, part[1])}`;
+      let dotted = names.length - 1; // the last name that no wildcard matches
+      while (dotted > i && names[dotted][0] !== '.') dotted -= 1;
+      for (let at = i + 1; at <= dotted; at += 1) made += `/${names[at]}`;
+      return dotted < names.length - 1 ? `${made}/\0\0` : made;
+    }
+    return path;
   }
 
   /** Whether a system can hold a path: 4095 bytes, 255 in a name (limits.h). */
@@ -293,11 +346,15 @@ module.exports = function pathForm(p) {
     let shown = path;
     if (path === cwd) shown = '.';
     else if (cwd !== '/' && startsWith(path, `${cwd}/`)) shown = `./${slice(path, cwd.length + 1)}`;
-    const text = literal(shown);
-    const isFile = access === 'write' && path !== '/' && path !== cwd && !startsWith(cwd, `${path}/`);
-    const safe = isFile ? unmade(text) : ofAnyProcess(text);
-    const value = safe === '' ? '' : quoted(safe);
-    return value === '' ? '' : `${access}: ${value}${!isFile || safe === text ? '' : '  # not made as a folder'}`;
+    const objects = indexOf(shown, '.git/objects/');
+    if (access === 'read' && objects >= 0) { // named by what is in them, and read one after the other
+      const store = quoted(`${slice(shown, 0, objects)}.git/objects`);
+      return store === '' ? '' : `read: ${store}  # all objects of this repository`;
+    }
+    const text = access === 'write' ? anyName(shown) : shown;
+    const value = access === 'write' ? quoted(text) : ofAnyProcess(quoted(text));
+    if (value === '' || text === shown) return value === '' ? '' : `${access}: ${value}`;
+    return `write: ${value}  # ${includes(text, '\0\0') ? 'all in any folder' : 'any name'} of this form`;
   }
 
   /** Why `decide` gave -1. */
