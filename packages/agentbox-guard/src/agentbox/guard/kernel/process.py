@@ -94,6 +94,10 @@ class Askers:
         """The file mode creation mask (Linux 4.7)."""
         return int(member(_status(thread), b"Umask"), 8)
 
+    def is_single(self, thread: int) -> bool:
+        """Whether its process has no other thread (member Threads of proc_pid_status(5)). Raises `OSError` (ESRCH)."""
+        return member(_status(thread), b"Threads").strip() == b"1"
+
     def owner(self, thread: int) -> tuple[int, set[int]]:
         """The user id by which a thread owns files, and its group ids: members Uid, Gid and Groups of
         proc_pid_status(5).

@@ -112,6 +112,10 @@ def _processes() -> tuple[Row, ...]:
         Row(
             "clone", ERRNO | errno.EPERM, Test(0, (others.CLONE_THREAD,), mask=others.CLONE_THREAD | others.CLONE_FILES)
         ),
+        # Processes share no descriptors: with a single thread a number means one thing while its call waits.
+        Row(
+            "clone", ERRNO | errno.EPERM, Test(0, (others.CLONE_FILES,), mask=others.CLONE_THREAD | others.CLONE_FILES)
+        ),
         # Processes have a working directory of their own, as those of POSIX do: a started script is found by it.
         Row("clone", ERRNO | errno.EPERM, Test(0, (others.CLONE_FS,), mask=others.CLONE_THREAD | others.CLONE_FS)),
         Row("unshare", ERRNO | errno.EPERM, Test(0, (others.CLONE_FILES,), mask=others.CLONE_FILES)),

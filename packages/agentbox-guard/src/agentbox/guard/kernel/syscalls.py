@@ -310,21 +310,27 @@ def bind(descriptor: int, address: bytes) -> int:
     return _call("bind", descriptor, address, len(address))
 
 
-def _kept(data: bytes | memoryview) -> Any:
-    """Something with an address that holds the data; None for no data."""
+class _Place(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    """A pointer to bytes; its own bytes are the address. (An array type for each length would stay for good.)"""
+
+    _type_ = "z"
+
+
+def _address(data: bytes | memoryview) -> int:
+    """Where data lies that the caller keeps; 0 for no data."""
     if not data:
-        return None
-    kind = Char * len(data)
-    return kind.from_buffer(data) if isinstance(data, memoryview) else kind.from_buffer_copy(data)
+        return 0
+    if isinstance(data, memoryview):
+        return _ctypes.addressof(Char.from_buffer(data))
+    return int.from_bytes(bytes(_Place(data)), sys.byteorder)
 
 
 def sendmsg(descriptor: int, data: bytes | memoryview, control: bytes, flags: int, address: bytes) -> int:
     """sendmsg(2) with one piece of data, control messages as cmsg(3) has them, and an address as for `sendto`.
 
-    What a memoryview is of is sent from its place, anything else from a copy.
+    All of it is sent from its place.
     """
-    kept = [_kept(part) for part in (address, data, control)]
-    at = [_ctypes.addressof(part) if part is not None else 0 for part in kept]
+    at = [_address(part) for part in (address, data, control)]
     parts = _Quads(at[1], len(data), 0)  # a struct iovec
     # struct msghdr: name and its size, the parts and their number, control and its size, flags
     head = struct.pack("=QI4xQQQQi4x", at[0], len(address), _ctypes.addressof(parts), 1, at[2], len(control), 0)
@@ -346,12 +352,6 @@ def reopen(descriptor: int, flags: int) -> int:
 def sendto(descriptor: int, data: bytes, flags: int, address: bytes) -> int:
     """sendto(2); `address` is a struct sockaddr of any family, or b"" for none; raises `OSError`."""
     return _call("sendto", descriptor, data, _Long(len(data)), flags, address or None, len(address))
-
-
-class _Place(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    """A pointer to bytes; its own bytes are the address. (An array type for each length would stay for good.)"""
-
-    _type_ = "z"
 
 
 def setsockopt(descriptor: int, level: int, option: int, value: bytes) -> int:

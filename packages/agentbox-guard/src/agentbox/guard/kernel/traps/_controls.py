@@ -80,6 +80,20 @@ def copied(box: Box, call: Call, data: bytes) -> Control:
     return made
 
 
+def packed(sort: tuple[int, int], body: bytes) -> bytes:
+    """One control message as cmsg(3) has it."""
+    return _HEAD.pack(_HEAD.size + len(body), *sort) + body + bytes(-len(body) % 8)
+
+
+def credentials(pid: int) -> bytes:
+    """The control message that names the process `pid` as the sender: the kernel would name the supervisor.
+
+    The run's processes have the supervisor's user and group, and can have no others. Only who has CAP_SYS_ADMIN may
+    send it (unix(7)).
+    """
+    return packed(_CREDENTIALS, struct.pack("=iII", pid, os.getuid(), os.getgid()))
+
+
 def refused_one(control: Control, one: socket.socket | None) -> str:
     """What of them may not be sent, in a few words, or "". `one` is the socket when it is of another network than the
     run's own: the sender's address is then the one that it has, by whatever interface.
