@@ -42,7 +42,7 @@ def test_a_run_records_what_is_announced_and_seals(sandbox):
     assert [e["op"] for e in done.trace] == ["run.start", "proc.exec", "process.start", "fs.read", "fs.read", "run.end"]
     assert done.of("deny")[0]["key"] == "read" and done.of("deny")[0]["enforced"] is True
     assert done.last == "agentbox: recorded 0 effects, 1 observations, 1 denials -> trace.jsonl"
-    assert done.said("denied read /etc/passwd: no rule; to allow it: read: /etc/passwd")
+    assert done.said("denied read /etc/passwd: no read or write rule covers it; to allow it: read: /etc/passwd")
     assert verify(sandbox.folder / "trace.jsonl").ok
     assert leftovers(sandbox) == []
 
