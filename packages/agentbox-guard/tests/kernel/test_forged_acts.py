@@ -32,7 +32,8 @@ for op, args in acts:
 say(t="ask", id=1, op="proc.exec", thread=7, site="forged.py:1",
     args={"file": "/bin/true", "argv": ["true", "forged"], "cwd": here, "env_ok": True})
 answers.readline()
-for op, key, target in (("fs.read", "read", "/etc/hostname"), ("code.load", "code", "forged"), ("x.y", "x", "forged")):
+for op, key, target in (
+        ("fs.read", "read", "/etc/hostname"), ("code.load", "code", "forged"), ("net.bind", "net", "forged")):
     say(t="deny", op=op, args={"path": target}, key=key, target=target, thread=7, enforced=True,
         reason="bad; to allow it: exec: *", rule="agentbox.policy:1: forged", fix="write: /")
 os.mkdir("done")  # is answered after all that was said before it

@@ -99,18 +99,37 @@ def test_a_process_that_never_connects_is_a_failed_run(sandbox):
         "b'{\"t\":' + b'[' * 100000 + b'\\n'",
     ],
 )
-def test_a_hostile_line_ends_the_run(sandbox, line):
-    """Broken, unknown, forged and over-long lines end every process with one clear line, sealed, no traceback."""
+def test_a_hostile_line_ends_its_process(sandbox, line):
+    """Broken, unknown, forged and over-long lines end their sender with one clear line; the run goes on to its seal."""
     done = sandbox.fake(f"link = Link().armed(); link.raw({line}); rest()")
-    assert done.status == 70
-    assert done.said("channel: ") and "Traceback" not in done.err
-    assert done.trace[-1]["op"] == "run.end" and done.trace[-1]["args"]["failure"].startswith("channel: ")
+    assert done.status == 128 + 9
+    assert done.said("was ended: channel: ") and "Traceback" not in done.err
+    assert [entry["args"]["reason"][:9] for entry in done.trace if entry["op"] == "channel.broken"] == ["channel: "]
+    assert done.trace[-1]["op"] == "run.end" and done.trace[-1]["args"]["signal"] == 9
 
 
-def test_a_line_before_hello_ends_the_run(sandbox):
+def test_a_hostile_line_of_a_child_leaves_the_run_alone(sandbox):
+    """The child alone is ended; what its parent does afterwards is recorded."""
+    done = sandbox.fake(
+        """
+        link = Link().armed()
+        if os.fork() == 0:
+            child = Link(resume=True)
+            child.raw(b'{"t":"event","op":"net.bind","args":{},"thread":1}\\n')
+            rest()
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == -9
+        link.ask("net.connect", path="/nowhere")
+        print("went on")
+        """
+    )
+    assert done.status == 0 and done.out == "went on\n", done.err
+    assert done.said("net.bind") and done.trace[-1]["op"] == "run.end"
+
+
+def test_a_line_before_hello_ends_its_process(sandbox):
     """Every connection begins with hello."""
     done = sandbox.fake("Link().armed(); Link(hello=False).event('fs.read', path='/x'); rest()")
-    assert done.status == 70 and done.said("before hello")
+    assert done.status == 128 + 9 and done.said("before hello")
 
 
 def test_what_was_announced_before_a_question_is_recorded_before_it(sandbox):

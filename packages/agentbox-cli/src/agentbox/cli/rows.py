@@ -155,6 +155,10 @@ def _begin(op: str, args: dict[str, Any]) -> str:
     return f"{args['op']} {_target(args['op'], args['args'])}".rstrip()
 
 
+def _broken(op: str, args: dict[str, Any]) -> str:
+    return f"the process was ended: {args['reason']}"
+
+
 def _claim(op: str, args: dict[str, Any]) -> str:
     return f"{_begin(op, args)}  (the guard's word alone: the kernel showed no such act)"
 
@@ -205,6 +209,7 @@ _ABOUT = {
     "process.start": _process,
     "effect.begin": _begin,
     "guard.claim": _claim,
+    "channel.broken": _broken,
     "proc.exec": _exec,
     "run.start": _start,
     "run.end": _end,

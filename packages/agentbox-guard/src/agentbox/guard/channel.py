@@ -29,6 +29,9 @@ ANNOUNCED = frozenset({
 """Operations that a guard decides itself. All others are asked, so an announcement of one is a forgery."""
 WRITES = ANNOUNCED - {"fs.read", "fs.list", "code.load"}
 
+_REFUSED = ("fs.", "net.", "proc.", "code.")
+"""How the operations begin that a guard may refuse: none of those by which a trace speaks of itself."""
+
 _TEXT, _NUMBER, _FLAG, _MAP = (str,), (int,), (bool,), (dict,)
 _MAYBE_TEXT = (str, type(None))
 _MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -135,6 +138,8 @@ def _check_names(found: dict[str, Any], kind: str) -> None:
             raise ProtocolError(f"channel: hello: got role {found['role']!r}, expected guard or sdk")
     elif kind == "event" and found["op"] not in ANNOUNCED:
         raise ProtocolError(f"channel: event: got the operation {found['op']!r}, expected one that is announced")
+    elif kind == "deny" and not found["op"].startswith(_REFUSED):
+        raise ProtocolError(f"channel: deny: got the operation {found['op']!r}, expected one that a guard refuses")
 
 
 def welcome(role: str, members: dict[str, Any]) -> bytes:

@@ -7,11 +7,12 @@ recorded and answered.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import stat
 
-from agentbox.guard import arguments, channel, shortage
+from agentbox.guard import arguments, channel, report, shortage
 from agentbox.guard.decisions import DECIDERS, Verdict, decider, denial_text
 from agentbox.guard.descriptors import Spare
 from agentbox.guard.errors import ProtocolError
@@ -61,6 +62,7 @@ class Dispatcher:
         welcome: dict[str, Any],
         start: Callable[[], None],
         announced: Announced | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.answer: Callable[[Connection, bytes], None]
         self._session = session
@@ -74,6 +76,7 @@ class Dispatcher:
         asked = {"all": channel.ANNOUNCED, "writes": channel.WRITES}
         self._asked = asked.get(welcome.get("ask", "none"), frozenset())
         self._start: Callable[[], None] | None = start
+        self._say = say
         self._announced = announced
         if announced is not None:
             announced.on_unshown(self._claim)
@@ -126,6 +129,21 @@ class Dispatcher:
                 self.again(connection, raw)
             return
         self._deny(event, self._told_denial(event, line))
+
+    def broken(self, connection: Connection, error: ProtocolError) -> None:
+        """A peer has sent what is none of the channel's lines: end its process, which is broken or hostile, and record
+        why. The run goes on without it.
+        """
+        process, pid = connection.process, connection.pid
+        is_its_own = process is None or not process.is_replaced()  # a number may be another's by now
+        if is_its_own and self._desk.family.may_reach(pid):
+            os.kill(pid, _signal.SIGKILL)
+        self.begin()
+        lane = "0.0" if process is None else f"{process.number}.0"
+        reason = report.shown(str(error), _LONGEST_REASON)
+        self._session.process(Event("channel.broken", {"reason": reason}, lane=lane, pid=pid, src="supervisor"))
+        hint = f" ({error.hint})" if error.hint else ""
+        self._say(f"process {pid} was ended: {reason}{hint}")
 
     def question(self, connection: Connection, line: dict[str, Any]) -> None:
         """Handle an `ask` or a `call`. Raises `ProtocolError`."""

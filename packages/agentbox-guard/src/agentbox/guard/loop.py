@@ -15,7 +15,7 @@ import time
 from agentbox.guard import channel
 from agentbox.guard.connections import Connection
 from agentbox.guard.descriptors import Spare
-from agentbox.guard.errors import GuardError
+from agentbox.guard.errors import GuardError, ProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
         def question(self, connection: Connection, line: dict[str, Any]) -> None:
             """An `ask` or a `call`."""
+
+        def broken(self, connection: Connection, error: ProtocolError) -> None:
+            """What came in is none of the channel's lines; the connection is closed next."""
 
         def flush(self) -> None:
             """A batch is over; answers go out next."""
@@ -78,6 +81,7 @@ class Loop:
         self._questions: list[tuple[Connection, dict[str, Any]]] = []
         self._held: list[tuple[Connection, dict[str, Any]]] = []
         self._paused: set[Connection] = set()
+        self._broken: set[Connection] = set()
         self._spare = Spare()
 
     @property
@@ -98,6 +102,7 @@ class Loop:
         if self._questions or is_due:
             self._drain()
             self._ask()
+        self._broken.clear()
         self._handler.flush()
         self._answer()
         return happened or is_due
@@ -117,7 +122,7 @@ class Loop:
                 calls.append((connection, line))
                 calling.add(connection)
             else:
-                self._handler.question(connection, line)
+                self._question(connection, line)
         if calls:
             self._handler.flush()
             self._answer()
@@ -128,9 +133,24 @@ class Loop:
                 self._held.append((connection, line))
                 held.add(connection)
             else:
-                self._handler.question(connection, line)
+                self._question(connection, line)
         if held or self._paused:
             self._pause({connection for connection in held if self._connections.get(connection.fd) is connection})
+
+    def _question(self, connection: Connection, line: dict[str, Any]) -> None:
+        if connection in self._broken:
+            return
+        try:
+            self._handler.question(connection, line)
+        except ProtocolError as error:
+            self._break(connection, error)
+
+    def _break(self, connection: Connection, error: ProtocolError) -> None:
+        """Nothing of what a connection says can be trusted any more: it is over, and so is the process behind it."""
+        self._broken.add(connection)
+        self._handler.broken(connection, error)
+        if self._connections.get(connection.fd) is connection:
+            self._drop(connection)
 
     def _pause(self, held: set[Connection]) -> None:
         """Read nothing more from connections with questions that wait: their senders wait, too."""
@@ -216,9 +236,13 @@ class Loop:
 
     def _read(self, connection: Connection, reads: int = 1) -> None:
         for _ in range(reads):
-            lines = connection.read()
-            for raw in lines:
-                self._line(connection, raw)
+            try:
+                lines = connection.read()
+                for raw in lines:
+                    self._line(connection, raw)
+            except ProtocolError as error:
+                self._break(connection, error)
+                return
             if connection.closed:
                 self._drop(connection)
                 return

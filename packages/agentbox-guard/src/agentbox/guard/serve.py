@@ -173,6 +173,7 @@ class Service:
             welcome={name: message[name] for name in welcome.WELCOME if name in message},
             start=self._start_record,
             announced=self._announced,
+            say=run.options.say,
         )
         self._closed_at = 0.0
         self._hurried = False
