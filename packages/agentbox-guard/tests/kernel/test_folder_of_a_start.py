@@ -114,6 +114,7 @@ def test_a_module_of_the_agents_is_not_run_in_place_of_the_one_that_a_rule_names
 def test_git_goes_on_working_in_subfolders(tmp_path):
     """Its directories are protected wherever the run may write, so a folder of the run's is as good as any."""
     box = Box(tmp_path)
+    (tmp_path / "ws" / "out").mkdir()
     command = ("sh", "-c", "cd out && git init -q . && git status --short . && echo done")
     done = box.boxed("read: .\nwrite: ./out\nexec: git init\nexec: git status\n", command=command)
     assert done.stdout == "done\n", done.stderr
