@@ -78,11 +78,11 @@ def test_each_attempt_works_without_a_sandbox(tmp_path: Path) -> None:
 def test_what_is_shown_is_the_last_run(tmp_path: Path) -> None:
     """show, verify and replay take the last trace, and say on standard error where the older ones are."""
     for number in range(3):
-        run(tmp_path, f"open('f{number}', 'w').close()", "guard")
-    for command, holds in (("show", "f2"), ("verify", "verify ok")):
+        run(tmp_path, f"open('made-{number}.txt', 'w').close()", "guard")
+    for command, holds in (("show", "made-2.txt"), ("verify", "verify ok")):
         line = [sys.executable, "-P", "-m", "agentbox.cli", command]
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and holds in done.stdout and "f1" not in done.stdout
+        assert done.returncode == 0 and holds in done.stdout and "made-1.txt" not in done.stdout
         assert done.stderr == "agentbox: trace.jsonl: the last run; 2 older ones are kept in traces/\n"
     line = [sys.executable, "-P", "-m", "agentbox.cli", "replay", "--", sys.executable, "agent.py"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
