@@ -36,7 +36,7 @@ class Scene:
             folder.mkdir(parents=True)
         (self.ws / "data" / "ok.txt").write_text("allowed\n")
         (self.outside / "secret.txt").write_text("secret\n")
-        self.rules = ["read: ./data", "write: ./out"]
+        self.rules = ["read: ./data", "write: ./out/"]
         self.trace = self.ws / "trace.jsonl"
 
     def write(self, text: str, name: str = "agent.cjs") -> Path:

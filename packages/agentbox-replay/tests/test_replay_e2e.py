@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor 
 
 POLICY = """
 read:  ./in
-write: ./out
+write: ./out/
 net:   127.0.0.1
 exec:  echo
 """

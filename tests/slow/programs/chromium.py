@@ -35,7 +35,7 @@ DUMP = Program(
     name="chromium",
     argv=("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir={folder}/out/profile",
           "--dump-dom", "http://127.0.0.1:{port}/"),
-    policy="read: /\nwrite: ./out\nexec: *\nnet: 127.0.0.1:{port}\n",
+    policy="read: /\nwrite: ./out/\nexec: *\nnet: 127.0.0.1:{port}\n",
     works=works,
     commands=("chromium",),
     debian=("chromium",),

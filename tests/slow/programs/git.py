@@ -21,7 +21,7 @@ def works(folder: Path, done: Done) -> bool:
 CLONE = Program(
     name="git clone",
     argv=("git", "clone", "-q", "{folder}/origin", "out/copy"),
-    policy="read: .\nwrite: ./out\nexec: git, exec: sh\n",
+    policy="read: .\nwrite: ./out/\nexec: git, exec: sh\n",
     works=works,
     commands=("git",),
     debian=("git",),

@@ -17,7 +17,7 @@ def works(folder: Path, done: Done) -> bool:
 BUILD = Program(
     name="go build",
     argv=("sh", "-c", "go build -o out/hello . && out/hello"),
-    policy="read: .\nwrite: ./out\nexec: *\nenv: GOFLAGS\nenv: GOCACHE\nenv: GOPATH\n",
+    policy="read: .\nwrite: ./out/\nexec: *\nenv: GOFLAGS\nenv: GOCACHE\nenv: GOPATH\n",
     works=works,
     commands=("go",),
     prepare=prepare,

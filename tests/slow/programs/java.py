@@ -26,7 +26,7 @@ def works(folder: Path, done: Done) -> bool:
 COMPILE = Program(
     name="javac, java",
     argv=("sh", "-c", "javac -d out Hello.java && java -cp out Hello"),
-    policy="read: .\nread: /etc/java-*/**\nread: /etc/passwd\nwrite: ./out\nexec: *\n",
+    policy="read: .\nread: /etc/java-*/**\nread: /etc/passwd\nwrite: ./out/\nexec: *\n",
     works=works,
     commands=("javac", "java"),
     debian=("default-jdk-headless",),

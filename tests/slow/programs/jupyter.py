@@ -22,7 +22,7 @@ def works(folder: Path, done: Done) -> bool:
 CONVERT = Program(
     name="jupyter nbconvert",
     argv=("python", "-m", "nbconvert", "--execute", "--to", "markdown", "--output-dir", "out", "book.ipynb"),
-    policy="read: .\nwrite: ./out\nexec: *\nenv: JUPYTER_*\nenv: IPYTHONDIR\n",
+    policy="read: .\nwrite: ./out/\nexec: *\nenv: JUPYTER_*\nenv: IPYTHONDIR\n",
     works=works,
     pip=("nbconvert", "ipykernel"),
     prepare=prepare,

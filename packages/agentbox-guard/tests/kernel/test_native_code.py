@@ -50,7 +50,7 @@ def test_an_extension_module_of_the_runs_own(box, module, layers):
     argv, path = module
     assert os.path.realpath(box.bare(*argv).stdout.strip()) == path
     os.unlink(path)
-    done = box.run("write: ./out\n", *argv, options=("--layers", layers))
+    done = box.run("write: ./out/\n", *argv, options=("--layers", layers))
     if layers == "auto":
         assert os.path.realpath(box.ws / done.out.strip()) == path, done.out + done.err
         assert path in [entry["args"]["path"] for entry in done.of("code.load", "meta")]
@@ -75,7 +75,7 @@ def test_an_addon_of_the_runs_own(box, layers):
     )
     argv = ["node", "-e", code, f"{box.folder}/addon.so"]
     assert box.bare(*argv).stdout.startswith("loaded\n")
-    done = box.run(f"write: ./out\nread: {box.folder}/addon.so\n", *argv, options=("--layers", layers))
+    done = box.run(f"write: ./out/\nread: {box.folder}/addon.so\n", *argv, options=("--layers", layers))
     if layers == "auto":
         assert done.out.startswith("loaded\n"), done.out + done.err
     else:
@@ -98,11 +98,11 @@ def test_native_code_that_may_not_be_read_has_its_line(box, module, layers):
     )
     argv = [sys.executable, "-c", code]
     assert name in box.bare(*argv).stdout
-    done = box.run("write: ./out\n", *argv, options=("--layers", layers))
+    done = box.run("write: ./out/\n", *argv, options=("--layers", layers))
     assert not done.out
     denied = [(entry["target"], entry["fix"]) for entry in done.trace if entry["kind"] == "deny"]
     assert set(denied) == {(outside, f"read: {outside}")}
-    assert name in box.run(f"write: ./out\n{denied[0][1]}\n", *argv, options=("--layers", layers)).out
+    assert name in box.run(f"write: ./out/\n{denied[0][1]}\n", *argv, options=("--layers", layers)).out
 
 
 def test_what_is_sealed_names_the_way_out(box):

@@ -23,7 +23,7 @@ FACTS = (
     "/sys/devices/system/clocksource/clocksource0/current_clocksource", "/sys/devices/system/cpu/online",
     "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 )  # fmt: skip
-POLICY = "read: ./agent.py\nread: ./agent.cjs\nwrite: ./out\nexec: *\n"
+POLICY = "read: ./agent.py\nread: ./agent.cjs\nwrite: ./out/\nexec: *\n"
 
 
 class Work:

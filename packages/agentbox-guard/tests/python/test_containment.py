@@ -24,7 +24,7 @@ AGENTBOX = [sys.executable, "-m", "agentbox.cli"]
 POLICY = """\
 read: ./data
 read: ./attempts.py
-write: ./out
+write: ./out/
 exec: echo
 exec: {python}
 env: SCENE

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-POLICY = f"read: ./attempts.py\nread: ./honest.py\nwrite: ./out\nexec: {sys.executable}\nenv: SCENE\n"
+POLICY = f"read: ./attempts.py\nread: ./honest.py\nwrite: ./out/\nexec: {sys.executable}\nenv: SCENE\n"
 
 ATTEMPTS = """
 import json, os, ssl, subprocess, sys, time

@@ -16,7 +16,7 @@ NATIVE = """
     print(libc.unlink(b"out/old.txt"), os.strerror(ctypes.get_errno()))
 """
 """A change that is no guard's to announce, after what costs no snapshot: a private file, a device, what is denied."""
-POLICY = "read: ../calls\nwrite: ./out\nexec: rm\n"
+POLICY = "read: ../calls\nwrite: ./out/\nexec: rm\n"
 
 
 def snapback(sandbox, script):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CLAIM = "guard.claim"
 """The op of an entry for what a guard alone has said, where the kernel shows what happens."""
 _SHOWN = channel.ANNOUNCED - {"fs.read", "code.load"} | {"proc.exec"}
-_FILE_KEYS = ("read", "write")
+_FILE_KEYS = ("read", "list", "write")
 _LONGEST_REASON = 300
 _CONTENT = ("sha256", "size")
 _MOST_KNOWN = 4096

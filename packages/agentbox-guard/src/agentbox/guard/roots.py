@@ -12,6 +12,8 @@ from agentbox.policy.forms.path import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentbox.guard.options import RunOptions
 
 
@@ -52,7 +54,16 @@ def make(options: RunOptions, folders: list[str]) -> None:
             except OSError as error:
                 raise _cannot(path, error.strerror or str(error)) from error
         if chain:
-            options.note(f"created {_short(folder, options.cwd)}/ (named by a write: rule, did not exist)")
+            options.note(f"created {short(folder, options.cwd)}/ (named by a write: rule, did not exist)")
+
+
+def unreachable(options: RunOptions, layers: Sequence[str]) -> list[str]:
+    """The missing paths of write rules that nothing can create: Landlock names what exists (landlock(7)), and only the
+    seccomp layer creates the others in a program's name.
+    """
+    if "landlock" not in layers or "seccomp" in layers:
+        return []
+    return [root for root in options.policy.write_roots() if not os.path.lexists(root)]
 
 
 def advice(folder: str) -> str:
@@ -72,7 +83,8 @@ def _chain(folder: str) -> list[str]:
     return found[::-1]
 
 
-def _short(path: str, cwd: str) -> str:
+def short(path: str, cwd: str) -> str:
+    """A path as a policy names it, fit for a message."""
     return shown("." + path[len(cwd.rstrip("/")) :] if path.startswith(cwd.rstrip("/") + "/") else path)
 
 

@@ -52,7 +52,7 @@ class RunServices:
         if key == "read" and number.isdigit() and desk.family.may_reach(int(number)):
             return None  # what is public of a process of the run
         private = within(path, list(desk.private.values()))
-        if key == "read" and (private or within(path, desk.readable)):
+        if key != "write" and (private or within(path, desk.readable)):
             return None
         decision = desk.policy.decide(key, path)
         if not private and not decision.allowed:

@@ -265,6 +265,11 @@ def _make_write_folders(ready: Run, session: Session | None) -> Session | None:
         roots.make(options, own)
     for folder in others:
         options.note(f"note: {roots.advice(folder)}")
+    for path in roots.unreachable(options, ready.layers):
+        shown = roots.short(path, options.cwd)
+        options.note(
+            f"note: {shown} does not exist, and without the seccomp layer it cannot be created: create it first"
+        )
     return session
 
 
