@@ -228,7 +228,12 @@ class Dispatcher:
         rule, or as a line to add to the policy.
         """
         key, target = line["key"], line["target"]
-        known = key in _FILE_KEYS and event.op.startswith("fs.") and target.startswith("/") and is_name(target)
+        known = (
+            key in _FILE_KEYS
+            and event.op.startswith(("fs.", "code.load"))
+            and target.startswith("/")
+            and is_name(target)
+        )
         denial = None
         if known:
             from agentbox.guard.services import RunServices

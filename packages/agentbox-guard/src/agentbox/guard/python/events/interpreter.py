@@ -114,7 +114,7 @@ def on_import(
             judged = judge_file("read", path)
             if type(judged) is str:
                 fix = None if judged in builtin else path_fix("read", path, cwd)
-                return refuse("code.load", {"path": path}, "code", path, judged, fix)
+                return refuse("code.load", {"path": path}, "read", path, judged, fix)
             if not contained and type(judge_file("write", path)) is int:
                 return refuse("code.load", {"path": path}, "code", path, unheld, None)
             if judged == 0 and path.startswith(standard):  # they raise audit events for what they do
