@@ -48,7 +48,7 @@ module.exports = function install(kit, process) {
     let error;
     if (typeof verdict === 'string') {
       const fix = path === null ? '' : decide.fix('read', path, verdict);
-      error = report.deny('code.load', member('path', path ?? '?'), 'code', path ?? '?', verdict, fix, facts);
+      error = report.deny('code.load', member('path', path ?? '?'), 'read', path ?? '?', verdict, fix, facts);
     } else if (!kit.contained && typeof decide.judge('write', path) === 'number') {
       error = report.deny('code.load', member('path', path), 'code', path, UNHELD, '', facts);
     } else if (verdict === decide.RECORDED) {
