@@ -1,5 +1,5 @@
-"""Native code in a folder that the run may write: with the kernel layers it gains nothing and is loaded, as builds and
-installed packages need it; with the guard alone it is refused, and the refusal names the way out.
+"""Native code in a folder that the run may write: with the kernel layers it gains nothing and is loaded from where
+packages are installed; elsewhere and with the guard alone it is refused, and the refusal names the way out.
 """
 
 import importlib.machinery
@@ -33,15 +33,15 @@ def module(box):
     code = f"""
 import shutil, sys
 sys.modules.pop({name!r}, None)
-shutil.copy({f"{folder}/{name}{SUFFIX}"!r}, "out")
-sys.path.insert(0, "out")
+shutil.copy({f"{folder}/{name}{SUFFIX}"!r}, "out/site-packages")
+sys.path.insert(0, "out/site-packages")
 try:
     print(__import__({name!r}).__file__)
 except OSError as error:
     print(error)
 """
-    (box.ws / "out").mkdir()
-    return [sys.executable, "-c", code], f"{box.ws}/out/{name}{SUFFIX}"
+    (box.ws / "out/site-packages").mkdir(parents=True)
+    return [sys.executable, "-c", code], f"{box.ws}/out/site-packages/{name}{SUFFIX}"
 
 
 @pytest.mark.parametrize("layers", ["auto", "guard"])
@@ -58,6 +58,15 @@ def test_an_extension_module_of_the_runs_own(box, module, layers):
         assert WAY_OUT in done.out and done.denied() == {("code.load", path)}
 
 
+def test_an_extension_module_elsewhere_is_refused(box, module):
+    """What the agent makes anywhere else needs a place that it cannot write."""
+    argv, path = module
+    argv[-1] = argv[-1].replace("out/site-packages", "out")
+    assert box.bare(*argv).stdout.strip()
+    done = box.run("write: ./out/\n", *argv)
+    assert WAY_OUT in done.out and done.denied() == {("code.load", path.replace("/site-packages", ""))}
+
+
 @pytest.mark.parametrize("layers", ["auto", "guard"])
 def test_an_addon_of_the_runs_own(box, layers):
     """What a bundler would have put into node_modules; that it registers nothing is told after it was loaded."""
@@ -68,10 +77,10 @@ def test_an_addon_of_the_runs_own(box, layers):
         '#include <unistd.h>\n__attribute__((constructor)) static void run(void) { write(1, "loaded\\n", 7); }\n'
     )
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", box.folder / "addon.so", box.folder / "addon.c"], check=True)
-    (box.ws / "out").mkdir()
+    (box.ws / "out/node_modules").mkdir(parents=True)
     code = (
-        "const fs = require('fs'); fs.copyFileSync(process.argv[1], 'out/addon.node');"
-        "try { require('./out/addon.node') } catch (error) { console.log(error.message) }"
+        "const fs = require('fs'); fs.copyFileSync(process.argv[1], 'out/node_modules/addon.node');"
+        "try { require('./out/node_modules/addon.node') } catch (error) { console.log(error.message) }"
     )
     argv = ["node", "-e", code, f"{box.folder}/addon.so"]
     assert box.bare(*argv).stdout.startswith("loaded\n")
@@ -79,7 +88,7 @@ def test_an_addon_of_the_runs_own(box, layers):
     if layers == "auto":
         assert done.out.startswith("loaded\n"), done.out + done.err
     else:
-        path = f"{box.ws}/out/addon.node"
+        path = f"{box.ws}/out/node_modules/addon.node"
         assert WAY_OUT in done.out and "loaded\n" not in done.out and done.denied() == {("code.load", path)}
 
 

@@ -63,7 +63,7 @@ NEVER_TWICE = frozenset(("_imp", "posix", "_posixsubprocess", "_signal", "sys"))
 
 UNHELD = (
     "native code is loaded only from where the agent cannot write; "
-    "with the kernel layers (without --layers guard) it is loaded from anywhere"
+    "with the kernel layers (without --layers guard) also from installed packages, in a site-packages folder"
 )
 HELD_REASON = "a copy without the guard's own functions would open files and names unseen"
 IMPORT_ERROR = -1
@@ -115,7 +115,8 @@ def on_import(
             if type(judged) is str:
                 fix = None if judged in builtin else path_fix("read", path, cwd)
                 return refuse("code.load", {"path": path}, "read", path, judged, fix)
-            if not contained and type(judge_file("write", path)) is int:
+            installed = "/site-packages/" in path or "/dist-packages/" in path
+            if not (contained and installed) and type(judge_file("write", path)) is int:
                 return refuse("code.load", {"path": path}, "code", path, unheld, None)
             if judged == 0 and path.startswith(standard):  # they raise audit events for what they do
                 return None

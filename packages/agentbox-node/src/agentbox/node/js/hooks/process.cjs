@@ -4,7 +4,7 @@
 
 const HARMLESS_BINDINGS = ['constants', 'natives', 'util', 'config', 'buffer', 'uv', 'async_wrap'];
 const UNHELD = 'native code is loaded only from where the agent cannot write; '
-  + 'with the kernel layers (without --layers guard) it is loaded from anywhere';
+  + 'with the kernel layers (without --layers guard) also from installed packages, in a node_modules folder';
 const SIGUSR1_REASON = 'it starts the debugger, which reaches around the guard';
 
 module.exports = function install(kit, process) {
@@ -49,7 +49,7 @@ module.exports = function install(kit, process) {
     if (typeof verdict === 'string') {
       const fix = path === null ? '' : decide.fix('read', path, verdict);
       error = report.deny('code.load', member('path', path ?? '?'), 'read', path ?? '?', verdict, fix, facts);
-    } else if (!kit.contained && typeof decide.judge('write', path) === 'number') {
+    } else if (!(kit.contained && p.indexOf(path, '/node_modules/', 0) >= 0) && typeof decide.judge('write', path) === 'number') {
       error = report.deny('code.load', member('path', path), 'code', path, UNHELD, '', facts);
     } else if (verdict === decide.RECORDED) {
       error = report.witness('code.load', member('path', path), facts);
