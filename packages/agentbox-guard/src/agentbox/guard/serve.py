@@ -52,6 +52,7 @@ _LAST_WORDS = 1.0  # seconds in which processes that outlive the agent may still
 _GRACE = 0.1  # seconds in which they may end by themselves
 _GRACES = 10  # how often those get it that are at work, or wait for a processor
 _SAME_SIGNAL = 0.2  # seconds
+_TWICE = 3.0  # seconds between two Ctrl-C that end the run, whatever the agent does about them
 _LAST_JOBS = 5.0  # seconds that effects under way get to be recorded when the agent is gone
 
 
@@ -178,6 +179,7 @@ class Service:
         self._closed_at = 0.0
         self._hurried = False
         self._looks_after = False
+        self._interrupted_at = 0.0
         self._asked = 0
         """The signal by which somebody has asked for the end while the agent lived."""
         self.loop = Loop(listener, self._jobs, self._dispatcher, child.pidfd)
@@ -239,6 +241,7 @@ class Service:
                 raise
             self._check_ended(name)
             return
+        self._confined.interrupted = self._interrupted
         self._confined.start(self.loop, self._child.pid)
         if self._starts_held:
             self._snapshot_first(name)
@@ -404,6 +407,8 @@ class Service:
         """On the signal thread: pass on to the agent what was meant for it; have the loop look after children."""
         if number in ENDING and not self._closed_at:
             self._asked = number
+        if number == _signal.SIGINT and not self._closed_at:
+            self._jobs.post(lambda _: self._interrupted(), None)
         if number == _signal.SIGCHLD:
             if not self._looks_after:  # one look is enough for all that have ended, however many those are
                 self._looks_after = True
@@ -421,6 +426,12 @@ class Service:
                     os.kill(self._child.pid, number)
             except ProcessLookupError:
                 pass
+
+    def _interrupted(self) -> None:
+        """On the loop: end the run at the second of two Ctrl-C. Raises `EndRun`."""
+        before, self._interrupted_at = self._interrupted_at, time.monotonic()
+        if before and self._interrupted_at - before < _TWICE and not self._closed_at:
+            raise EndRun(128 + _signal.SIGINT, "interrupted twice: the run was ended")
 
     def _child_ended(self, _: None) -> None:
         self._looks_after = False

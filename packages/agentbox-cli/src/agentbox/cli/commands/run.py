@@ -54,6 +54,7 @@ COMMAND = Command(
         "Its input, output and exit status stay its own; the lines of agentbox go to standard error.",
         "The trace of an earlier run is kept: it is moved to traces/, under its time and run.",
         "On a terminal each denial is told when it first happens, else at the end.",
+        "Ctrl-C goes to COMMAND; a second one within three seconds ends the run, whatever COMMAND does about it.",
         "Layers: auto applies all kernel layers of this system, and runs nothing when one cannot be had unless",
         "--allow-degraded names it; kernel insists on a system that has them; guard is the interpreter's guard alone.",
     ),

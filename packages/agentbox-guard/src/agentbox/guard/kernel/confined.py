@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentbox.guard.gate import Gate
     from agentbox.guard.jobs import Jobs
     from agentbox.guard.kernel.confine import Taken
+    from agentbox.guard.kernel.foreground import Watcher
     from agentbox.guard.kernel.spawner import Program
     from agentbox.guard.loop import Loop
     from agentbox.guard.session import Denial
@@ -70,6 +71,9 @@ class Confined:
         self._ends: list[Callable[[], None]] = []
         self._sockets: list[_socket.socket] = []
         self._loop: Loop
+        self._watcher: Watcher | None = None
+        self.interrupted: Callable[[], object] = lambda: None
+        """Called for each Ctrl-C that a job of the run gets in place of the supervisor."""
         confinement = run.confinement
         self._spawner = confinement.spawner(self._post) if confinement is not None else None
         desk.start = self._start
@@ -84,6 +88,7 @@ class Confined:
         self._loop = loop
         if self._wall is not None:
             self._wall.box.network = self.serve_network
+            self._wall.box.foreground = self._follow
             self._wall.box.askers.heard = self._processes.check
             self._wall.start(loop, loop.drain)
 
@@ -113,8 +118,18 @@ class Confined:
         if number:
             init.suspend(child, self.agent, number)
 
+    def _follow(self, group: int) -> None:
+        """Hear of the Ctrl-C of a job that has the terminal. Raises `OSError`."""
+        if self._watcher is None:
+            from agentbox.guard.kernel.foreground import Watcher
+
+            self._watcher = Watcher(self.agent, self._loop.register, self._loop.forget, lambda: self.interrupted())
+        self._watcher.follow(group)
+
     def stop_starting(self) -> None:
         """The agent is gone, and nobody starts programs any more."""
+        if self._watcher is not None:
+            self._watcher.end()
         spawner, self._spawner = self._spawner, None
         if spawner is not None:
             spawner.close()

@@ -56,7 +56,9 @@ def rows(*, pidns: bool, ipcns: bool) -> tuple[Row, ...]:
         Row("fcntl", NOTIFY, Test(1, (F_SETOWN, F_SETOWN_EX))),
         *(Row(name, NOTIFY) for name in SIGNALS),
     )
-    always = (asynchronous, listener, together, *limits, *shared)
+    # The supervisor is not in the foreground group of a job, and hears of its Ctrl-C by a child in that group.
+    terminal = Row("ioctl", NOTIFY, Test(1, (ioctls.TIOCSPGRP,)))
+    always = (asynchronous, listener, together, terminal, *limits, *shared)
     if pidns:
         # A thread that is not its process's first is of none that keeps the run: those have one thread each. Go and
         # others that collect garbage stop their threads so.
@@ -66,7 +68,6 @@ def rows(*, pidns: bool, ipcns: bool) -> tuple[Row, ...]:
         *numbered,
         # Where one process of a group reads from a terminal in the background, the kernel stops all of them.
         Row("setpgid", NOTIFY, Test(1, (0,), wanted=False)),
-        Row("ioctl", NOTIFY, Test(1, (ioctls.TIOCSPGRP,))),
         # No process comes to be without the supervisor: what outlives it does not multiply, and what it is about to end
         # does not grow meanwhile. In a process namespace of the run's own all end at once.
         Row("fork", NOTIFY),

@@ -81,9 +81,9 @@ class Box:
     """What traps work with. `broker` makes connections outside of an empty network namespace, None without one."""
 
     __slots__ = (
-        "acting", "adopt", "askers", "broker", "desk", "gate", "hashes", "inherited", "jobs", "judge", "known",
-        "landlock", "launches", "lineage", "listener", "lowered", "memory", "netns", "network", "own_loopback", "peers",
-        "pidns", "reaches", "scribe", "scripts", "sending", "traffic", "tree", "waits",
+        "acting", "adopt", "askers", "broker", "desk", "foreground", "gate", "hashes", "inherited", "jobs", "judge",
+        "known", "landlock", "launches", "lineage", "listener", "lowered", "memory", "netns", "network", "own_loopback",
+        "peers", "pidns", "reaches", "scribe", "scripts", "sending", "traffic", "tree", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +127,8 @@ class Box:
         self.own_loopback = own_loopback
         self.broker = broker
         self.traffic = traffic
+        self.foreground: Callable[[int], None] = lambda group: None
+        """Told the process group that has the terminal from now on."""
         self.network: Callable[[], None] = lambda: None
         """Has `broker` made, where there is to be one."""
         self.known: Known = Known()

@@ -16,6 +16,7 @@ from _signal import SIG_BLOCK, SIG_SETMASK, SIGTTOU, pthread_sigmask  # type: ig
 from agentbox.guard.kernel import ioctls, others, socketrows
 from agentbox.guard.kernel.traps import _interfaces
 from agentbox.guard.kernel.traps._base import Box, number
+from agentbox.guard.kernel.traps._targets import meant
 from agentbox.guard.kernel.traps.numbered import allow
 from agentbox.guard.kernel.traps.refusals import refuse
 from agentbox.guard.kernel.waits import heeds
@@ -48,29 +49,37 @@ def _ioctl(box: Box, call: Call, name: str) -> None:
 
 
 def _give_terminal(box: Box, call: Call) -> None:
-    """tcsetpgrp(3) where numbers mean others as well: to a group of the run's alone, or back to the supervisor's.
+    """tcsetpgrp(3): to a group of the run's alone, or back to the supervisor's, where numbers mean others as well.
 
     In another session than ours the kernel takes no group but one of that session's, all of which are the run's. In
-    ours the supervisor does it, and in place of the SIGTTOU that would stop a program in the background there is an
-    error, as for one whom nobody could continue (__tty_check_change() of drivers/tty/tty_jobctrl.c).
+    ours the supervisor does it, so that it knows who gets the user's Ctrl-C. A program in the background that SIGTTOU
+    would stop is stopped by it in a process namespace of the run's own; else it gets an error, as one whom nobody could
+    continue (__tty_check_change() of drivers/tty/tty_jobctrl.c).
     """
     (group,) = struct.unpack("=i", box.memory.block(call.pid, call.args[2], 4))
-    if os.getsid(call.pid) != os.getsid(0):
+    if os.getsid(call.pid) != os.getsid(0) or (box.pidns and group <= 0):
         box.listener.proceed(call)
         return
-    if group != os.getpgrp():
+    if box.pidns:
+        group = -meant(box, call, -group)
+    elif group != os.getpgrp():
         allow(box, call, -group, "ioctl TIOCSPGRP")
-
-    def give(fd: int) -> None:
+    fd = box.duplicate(call, number(call.args[0]))
+    try:
         if os.getpgid(call.pid) != os.tcgetpgrp(fd) and heeds(call.pid, SIGTTOU):
+            if box.pidns:
+                box.listener.proceed(call)
+                return
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         blocked = pthread_sigmask(SIG_BLOCK, (SIGTTOU,))
         try:
             os.tcsetpgrp(fd, group)
         finally:
             pthread_sigmask(SIG_SETMASK, blocked)
-
-    _do(box, call, give)
+    finally:
+        os.close(fd)
+    box.listener.value(call, 0)
+    box.foreground(group)
 
 
 def _fcntl(box: Box, call: Call, name: str) -> None:
