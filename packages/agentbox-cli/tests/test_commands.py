@@ -433,3 +433,15 @@ def test_starting_a_run_loads_no_heavy_module() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.split() == ["__future__"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel layers are Linux's")
+@pytest.mark.parametrize("user", [0, 1000])
+def test_doctor_says_what_programs_notice(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    """That nobody may trace; and, where the user is no root, that others' files show another owner."""
+    from agentbox.cli.commands import doctor
+
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    text = doctor._text([])
+    assert "what programs notice:" in text and "ptrace: strace, gdb" in text
+    assert ("owner 65534" in text) == (user != 0)

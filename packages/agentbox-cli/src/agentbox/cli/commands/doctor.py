@@ -5,6 +5,7 @@ Each is really tried, in a child process; nothing is assumed from versions, and 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from agentbox.cli import exitcodes, output
@@ -21,7 +22,7 @@ def run(parsed: Parsed) -> int:
     if parsed.switch("json"):
         import json
 
-        output.result(json.dumps({"layers": found, "not_enforced": _unheld()}))
+        output.result(json.dumps({"layers": found, "not_enforced": _unheld(), "noticed": _noticed()}))
     else:
         output.result(_text(found))
     return exitcodes.OK if all(row["works"] for row in found) else exitcodes.UNAVAILABLE
@@ -63,6 +64,14 @@ def _unheld() -> dict[str, str]:
     return UNHELD
 
 
+def _noticed() -> dict[str, str]:
+    from agentbox.guard.kernel.holds import NOTICED
+
+    if sys.platform != "linux":
+        return {}
+    return {name: text for name, text in NOTICED.items() if name != "owner" or os.geteuid() != 0}
+
+
 def _text(found: list[dict[str, Any]]) -> str:
     lines = []
     coloured = output.coloured(sys.stdout)
@@ -76,6 +85,9 @@ def _text(found: list[dict[str, Any]]) -> str:
         lines += [f"{'':10}{kind}: {text}" for kind, text in row["holds"].items()]
     lines.append("not enforced by any layer:")
     lines += [f"{'':10}{kind}: {text}" for kind, text in _unheld().items()]
+    if noticed := _noticed():
+        lines.append("what programs notice:")
+        lines += [f"{'':10}{name}: {text}" for name, text in noticed.items()]
     lines.append(_verdict([row["name"] for row in found if not row["works"]]))
     return "\n".join(lines)
 
@@ -98,7 +110,8 @@ COMMAND = Command(
     summary="say which layers work on this machine",
     description=(
         "Tries every layer of confinement in a child process and says for each whether it works here, what it enforces "
-        "for which kind of rule, and how to get one that does not. What no layer enforces is listed too.",
+        "for which kind of rule, and how to get one that does not. What no layer enforces is listed too, and "
+        "what programs notice of the layers.",
         "Nothing is changed. The exit status is 0 when every layer works, else 69.",
     ),
     examples=(

@@ -56,6 +56,14 @@ UNHELD: dict[str, str] = {
 }
 """Rule kind to what no layer enforces."""
 
+NOTICED: dict[str, str] = {
+    "owner": "files of root and of other users show the owner 65534, as an ordinary user's namespace maps that user "
+    "alone (user_namespaces(7)); ssh then refuses settings of root's: give it others with -F",
+    "ptrace": "strace, gdb and crash handlers cannot trace: who traces a program acts in its name, past the rules for "
+    "it",
+}
+"""What programs notice of the layers, and why: `owner` for runs of ordinary users only."""
+
 NEEDS: dict[str, str] = {
     "guard": "a Python program (or another language's guard)",
     "netns": "Linux 5.14, user namespaces for ordinary users or CAP_SYS_ADMIN",
