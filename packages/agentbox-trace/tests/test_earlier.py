@@ -13,7 +13,7 @@ import pytest
 
 from agentbox.trace import TraceError, TraceWriter, older, rotate, verify
 
-NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9_-]+\.jsonl")
+NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[A-Za-z0-9_-]+\.jsonl")
 
 
 def record(path: Path, run: str, ts: float = 1_796_088_982.0) -> bytes:
@@ -34,7 +34,10 @@ def test_every_run_keeps_its_trace(tmp_path: Path) -> None:
         rotate(path)
         written.append(record(path, f"run{number}", 1_796_088_982.0 + number))
     kept = older(path)
-    assert [os.path.basename(name) for name in kept] == ["20261201T013622Z-run0.jsonl", "20261201T013623Z-run1.jsonl"]
+    assert [os.path.basename(name) for name in kept] == [
+        "20261201T013622.000Z-run0.jsonl",
+        "20261201T013623.000Z-run1.jsonl",
+    ]
     assert [Path(name).read_bytes() for name in [*kept, path]] == written
     assert all(verify(name).ok for name in [*kept, path])
     assert os.stat(tmp_path / "traces").st_mode & 0o777 == 0o700
@@ -55,7 +58,7 @@ def test_a_first_line_that_names_nothing(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(record(path, "x")[:90])
     os.utime(path, (0, 0))
-    assert os.path.basename(str(rotate(path))) == "19700101T000000Z-unnamed.jsonl"
+    assert os.path.basename(str(rotate(path))) == "19700101T000000.000Z-unnamed.jsonl"
 
 
 def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:

@@ -127,10 +127,11 @@ def _utc(ts: object, otherwise: float) -> str:
 
     for seconds in (ts, otherwise, 0):
         try:
-            at = gmtime(float(seconds))  # type: ignore[arg-type]
+            whole, part = divmod(round(float(seconds) * 1000), 1000)  # type: ignore[arg-type]
+            at = gmtime(whole)
         except (TypeError, ValueError, OverflowError, OSError):
             continue
-        return f"{at[0]:04}{at[1]:02}{at[2]:02}T{at[3]:02}{at[4]:02}{at[5]:02}Z"
+        return f"{at[0]:04}{at[1]:02}{at[2]:02}T{at[3]:02}{at[4]:02}{at[5]:02}.{part:03}Z"
     raise AssertionError("gmtime(0) is a time")
 
 

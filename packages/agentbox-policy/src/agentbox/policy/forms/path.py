@@ -283,6 +283,8 @@ def looks_random(word: str, marked: bool, *, len=len) -> bool:
         return marked or digits >= 5
     if len(word) < 6:
         return False
+    if not word.strip("X"):  # the template of mkdtemp(3), as a guard tells of it
+        return True
     hexadecimal = not word.strip("0123456789abcdef") or not word.strip("0123456789ABCDEF")
     if hexadecimal and digits and (marked or digits >= 2 or len(word) >= 12):
         return True

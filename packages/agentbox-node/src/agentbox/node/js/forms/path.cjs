@@ -246,6 +246,7 @@ module.exports = function pathForm(p) {
     }
     if (digits === word.length) return marked || digits >= 5;
     if (word.length < 6) return false;
+    if (exec(/^X+$/, word) !== null) return true; // the template of mkdtemp(3), which Node's own call is given
     const isHex = exec(/^(?:[0-9a-f]+|[0-9A-F]+)$/, word) !== null;
     if (isHex && digits > 0 && (marked || digits >= 2 || word.length >= 12)) return true;
     return changes >= (marked ? 2 : 3);
