@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from agentbox.policy import parse
 from agentbox.policy.forms.path import path_fix, quoted
 
 TYPE_CHECKING = False
@@ -17,6 +18,8 @@ SIDE_BY_SIDE = 5
 """So many names in one folder are written as a glob."""
 BELOW = 8
 """So many lines below one folder are written as that folder."""
+ANY_NAME = "  # any name of this form"
+"""The comment of a line for names that each run chooses anew (docs/spec/policy.md, section 5)."""
 _KEYS = ("read", "write")
 
 
@@ -42,8 +45,27 @@ class Workspace:
 def folded(lines: dict[str, str], workspace: Workspace) -> dict[str, str]:
     """The `lines` (rule to path), fewer of them; only rules for single paths are changed."""
     for key in _KEYS:
+        lines = _of_one_form(lines, key, workspace)
         lines = _side_by_side(lines, key, workspace)
         lines = _below(lines, key, workspace)
+    return lines
+
+
+def _of_one_form(lines: dict[str, str], key: str, workspace: Workspace) -> dict[str, str]:
+    """Where a line means any name of a form, have another for a name of that form mean all that is in such folders: the
+    next run makes one of another name.
+    """
+    for form in [line for line in lines if line.startswith(f"{key}:") and line.endswith(ANY_NAME)]:
+        policy = parse(f"{form}\n", cwd=workspace.cwd or "/")
+        found = [
+            line
+            for line, path in lines.items()
+            if line.startswith(f"{key}:") and "  # " not in line and policy.decide(key, path).allowed
+        ]
+        if found:
+            value = form.removesuffix(ANY_NAME)
+            value = f'{value[:-1]}/**"' if value.endswith('"') else f"{value}/**"
+            lines = _replaced(lines, found, f"{value}  # all in any folder of this form", lines[found[0]])
     return lines
 
 
