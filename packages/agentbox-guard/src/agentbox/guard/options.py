@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         """Whether the agent finds a /dev/shm of its own there."""
         own_loopback: bool
         """Whether it may listen there without a rule, in a network with nothing in it but a loopback."""
+        own_network: bool
+        """Whether it has such a network, as the recorded run had one."""
 
         def enter(self) -> None:
             """Called in the forked child right before exec (one thread): put the scratch copy in place."""

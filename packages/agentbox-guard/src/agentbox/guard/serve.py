@@ -155,6 +155,7 @@ class Service:
             runtimes=options.runtimes,
         )
         desk.own_loopback = options.scratch is not None and options.scratch.own_loopback
+        desk.own_network = options.scratch is not None and options.scratch.own_network
         self._desk = desk
         self._message = message
         self._processes = Processes()

@@ -84,11 +84,13 @@ class _Stage:
         """The supervisor's session factory: called once, before the fork and before any thread is started."""
         recording = self._recording
         own_shm = recording.has_own_shm() and shm.is_free(options.policy, (rundir.path, options.cwd))
-        own_loopback = recording.has_own_network() and not loopback_ruled(options.policy)
+        own_network = recording.has_own_network()
+        own_loopback = own_network and not loopback_ruled(options.policy)
         self._scratch = self._make_scratch(options.policy, own_shm)
         if self._scratch is not None:
             self._scratch.expose(rundir.path)
             self._scratch.own_loopback = own_loopback and not self._scratch.network
+            self._scratch.own_network = own_network and not self._scratch.network
             options.scratch = self._scratch
         environ = os.environ if options.environ is None else options.environ
         return ReplaySession(

@@ -34,7 +34,8 @@ class Scratch:
     (but /dev, /proc and /sys), and a network namespace without any network.
 
     `has_copy` is false when nothing is covered. `network` says why the network is the machine's own, "" when it is
-    empty; `own_loopback` whether the agent may listen in it without a rule, as its maker says; `open_mounts` lists
+    empty; `own_loopback` whether the agent may listen in it without a rule and `own_network` whether the recorded run
+    had such a network, both as its maker says; `open_mounts` lists
     mount points that could not be made read-only; `own_shm` says whether /dev/shm is one
     of its own, empty at first. The agent is put into it by `enter`, called in the forked child before exec; a small
     process that was forked for it stays inside, keeps it alive, and does the work of `write`, `hide` and `states`.
@@ -50,6 +51,7 @@ class Scratch:
         "network",
         "open_mounts",
         "own_loopback",
+        "own_network",
         "own_shm",
         "pid",
     )
@@ -61,6 +63,7 @@ class Scratch:
         self.network = ""
         self.open_mounts: list[str] = []
         self.own_loopback = False
+        self.own_network = False
         self.own_shm = False
         self._channel = channel
         self._namespaces: list[tuple[int, int]] = []

@@ -80,6 +80,7 @@ class Desk:
         "hidden",
         "names",
         "own_loopback",
+        "own_network",
         "policy",
         "private",
         "protection",
@@ -121,6 +122,8 @@ class Desk:
         self.runtimes = runtimes
         self.own_loopback = False
         """Whether the run has a loopback that is nobody else's, on which nothing needs a rule; so in a replay, too."""
+        self.own_network = False
+        """Whether the run's network is its own, also where rules name the loopback; so in a replay, too."""
         self.start: Starter | None = None
         """How programs for SDK calls are started inside the run's layers; None: by the supervisor itself."""
         self.wall: Wall | None = None

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ANY = {"inet": "0.0.0.0", "inet6": "::"}
+_IPV6_LOOPBACK = "::1"
+"""In a network of the run's own, nobody outside reaches who is bound to it, and it takes no IPv4 (ipv6(7)). Programs
+bind a socket to it to learn whether there is IPv6, also where a rule names a server on 127.0.0.1.
+"""
 
 
 class Endpoint:
@@ -52,7 +56,7 @@ def _inet(op: str, host: str, port: int, pid: int, desk: Desk, *, datagram: bool
             verdict.denial, verdict.args["host"] = decided
             verdict.later = True
             return verdict
-    if op == "net.bind" and address and desk.own_loopback:
+    if op == "net.bind" and address and (desk.own_loopback or (desk.own_network and address == _IPV6_LOOPBACK)):
         return verdict
     decision = desk.policy.decide("net", address or host, port)
     if not address:

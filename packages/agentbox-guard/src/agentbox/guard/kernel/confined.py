@@ -68,6 +68,7 @@ class Confined:
         if taken.listener >= 0:
             self._wall = desk.wall = Wall(taken, run.layers, desk, self._scribe, jobs, gate, message)
             desk.own_loopback = self._wall.box.own_loopback
+            desk.own_network = self._wall.own_network
         self._ends: list[Callable[[], None]] = []
         self._sockets: list[_socket.socket] = []
         self._loop: Loop
