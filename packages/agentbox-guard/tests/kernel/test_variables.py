@@ -252,3 +252,28 @@ def test_the_guard_keeps_from_its_process_what_the_spec_says_libraries_load_code
     whys = LOADED - {OWN}
     assert names == {name for why in whys for name in CODE_NAMES.get(why, ())}
     assert set(prefixes) == {prefix for prefix, why in CODE_PREFIXES.items() if why in whys}
+
+
+@pytest.mark.attempt("P8")
+@pytest.mark.parametrize("layers", ["auto", "guard"])
+@pytest.mark.parametrize("name", ["PYTHONPATH", "AGENTBOX_PYTHONPATH"])
+def test_a_module_path_of_the_agents_is_no_way_into_a_limited_python(box, name, layers):
+    """Its guard adds the path when it is live, by another name: that is judged like PYTHONPATH itself."""
+    (box.ws / "out/json").mkdir(parents=True)
+    (box.ws / "out/json/__init__.py").write_text("")
+    (box.ws / "out/json/tool.py").write_text("print('EVIL')\n")
+    code = f"""
+import os, subprocess, sys
+try:
+    done = subprocess.run([sys.executable, "-m", "json.tool", "--help"],
+                          env=dict(os.environ, {name}=os.getcwd() + "/out"), capture_output=True, text=True)
+    print(done.stdout)
+except OSError as error:
+    print("refused", error)
+"""
+    argv = [sys.executable, "-c", code]
+    assert ("EVIL" in box.bare(*argv).stdout) is (name == "PYTHONPATH")
+    rules = f"read: .\nwrite: ./out/\nexec: {sys.executable} -m json.tool\n"
+    done = box.run(rules, *argv, options=("--layers", layers))
+    assert "refused" in done.out and "the variable PYTHONPATH would make it run something else" in done.out, done.out
+    assert "EVIL" in box.run(rules + "env: PYTHONPATH\n", *argv, options=("--layers", layers)).out

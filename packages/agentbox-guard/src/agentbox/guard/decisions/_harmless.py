@@ -15,7 +15,7 @@ NAMES = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONFAULTHANDLER", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
     + ("PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTHONSAFEPATH", "PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE")
     + ("PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONTRACEMALLOC", "PYTHONMALLOC", "PYTHONPROFILEIMPORTTIME")
-    + ("PYTHONVERBOSE", "PYTHONINTMAXSTRDIGITS", "PYTHON_COLORS", "GIT_CONFIG_NOSYSTEM", "AGENTBOX_PYTHONPATH")
+    + ("PYTHONVERBOSE", "PYTHONINTMAXSTRDIGITS", "PYTHON_COLORS", "GIT_CONFIG_NOSYSTEM")
     + ("LD_BIND_NOW", "LD_DEBUG", "LD_LIBRARY_VERSION", "LD_TRACE_LOADED_OBJECTS", "LD_VERBOSE", "LD_WARN")
 )
 """Variables that say nothing about code though their names begin like those that do, and by which a guard's own go on;
@@ -49,6 +49,8 @@ _NODE_OPTIONS = frozenset(
 _MAKE_LETTERS = frozenset("bBdikLmnpqrRsStvw")
 """Options of make(1) without an argument; not -e, by which variables take the place of what a makefile says."""
 _MAKE_WORDS = ("--jobserver-auth=", "--jobserver-fds=", "--no-print-directory")
+_LESS_LETTERS = frozenset("- FRXSiIKMmnNqQeEcCsuUwWJL")
+"""Options of less(1) that show or search otherwise; not those that name files, nor `+`, which types commands."""
 _JAVA_SIZES = ("-Xms", "-Xmn", "-Xmx", "-Xss")
 _JAVA_PROPERTIES = ("-Dfile.encoding=", "-Djava.awt.headless=", "-Djava.net.preferIPv4Stack=", "-Duser.timezone=")
 """java(1): how much memory, and properties that name no class, file or program."""
@@ -64,10 +66,11 @@ def is_harmless(name: str, value: str, given: str | None, writable: Callable[[st
     if name == "NODE_CHANNEL_FD":  # the pipe of child_process.fork
         return value.isdigit()
     if name == "NODE_OPTIONS":
-        rest = value.removeprefix(given or "").split()
-        return all(word.partition("=")[0] in _NODE_OPTIONS for word in rest)
+        return _follows_node_options(value, given or "")
+    if name == "LESS":
+        return _LESS_LETTERS.issuperset(value)
     if name in ("MAKEFLAGS", "MFLAGS"):  # what make gives to all that it starts
-        return all(map(_is_plain_make_word, value.split()))
+        return "$" not in value and all(map(_is_plain_make_word, value.split()))  # which make expands
     if name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
         return all(map(_is_plain_java_word, value.split()))
     if name == "PYTHONWARNINGS":  # a category with a dot is imported, before there is any guard (warnings._getcategory)
@@ -75,6 +78,19 @@ def is_harmless(name: str, value: str, given: str | None, writable: Callable[[st
     if name == "LD_LIBRARY_PATH":
         return not value or all(_is_of_the_system(folder, writable) for folder in value.split(":"))
     return False
+
+
+def _follows_node_options(value: str, given: str) -> bool:
+    """Whether only harmless options come after the guard's own, whose last word must end where it does: Node takes all
+    up to a blank for a file's name.
+    """
+    if given and value != given and not value.startswith(given + " "):
+        return False
+    words = (word.partition("=") for word in value[len(given) :].split())
+    return all(
+        option in _NODE_OPTIONS and setting.replace("-", "").isalnum() is bool(equals)
+        for option, equals, setting in words
+    )
 
 
 def _is_plain_make_word(word: str) -> bool:

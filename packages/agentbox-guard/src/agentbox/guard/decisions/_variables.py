@@ -32,10 +32,19 @@ _LOADER = carries_code("LD_PRELOAD")
 _HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 """Where git and others look for their configuration (XDG base directories, git-config(1))."""
 _RUNNERS = frozenset((
-    "EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "WGETRC", "SYSTEM_WGETRC", "CURL_HOME", "TAR_OPTIONS", "ZIPOPT",
-    "UNZIPOPT", "MAKEFILES", "LESSOPEN", "LESSCLOSE", "LESSKEY", "GREP_OPTIONS", "SUDO_EDITOR", "DIFFPROG", "RSYNC_RSH",
+    "EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "WGETRC", "SYSTEM_WGETRC", "CURL_HOME", "TAR_OPTIONS", "ZIP",
+    "ZIPOPT", "UNZIP", "UNZIPOPT", "MAKEFILES", "GREP_OPTIONS", "SUDO_EDITOR", "DIFFPROG", "RSYNC_RSH", "CLASSPATH",
+    "MAVEN_OPTS", "MAVEN_ARGS", "GRADLE_OPTS", "ANT_OPTS", "ANT_ARGS", "SBT_OPTS", "GCC_EXEC_PREFIX", "COMPILER_PATH",
+    "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "RIPGREP_CONFIG_PATH", "GNUPGHOME", "GOFLAGS", "GOENV", "GOTOOLCHAIN",
+    "CC", "CXX", "CPP", "AR", "AS", "LD", "FC", "LEX", "YACC", "RANLIB", "CFLAGS", "CXXFLAGS", "LDFLAGS", "RUSTC",
+    "RUSTDOC", "RUSTFLAGS",
 ))  # fmt: skip
-"""Variables by which programs choose what they start, or which options they take."""
+_RUNNER_PREFIXES = ("LESS", "PYTEST_", "CARGO_", "RUSTC_", "PIP_", "UV_", "TOX_", "LUA_PATH", "LUA_CPATH", "CMAKE_")
+"""Variables by which programs choose what they start, or which options they take, by name and by beginning."""
+_NPM = "npm_config_"
+"""The beginning of npm's, which takes either case (npm-config(1))."""
+_EXTRA_PATH = "AGENTBOX_PYTHONPATH"
+"""What a guarded Python takes for its PYTHONPATH once the guard is live (python/facades/environment.py)."""
 _GIT_HARMLESS = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GIT_PAGER_IN_USE")
 _STARTS_NOTHING = frozenset((
     "basename", "cat", "chmod", "cksum", "cmp", "comm", "cp", "cut", "date", "df", "diff", "dirname", "du",
@@ -51,8 +60,8 @@ _OF_NODE = frozenset((
     "SSL_CERT_DIR", "SSL_CERT_FILE",
 ))  # fmt: skip
 """By which Node reads and writes files below its guard (doc/api/cli.md)."""
-_AFTER_GUARD = ("NODE_OPTIONS", "NODE_PATH")
-"""By which Node loads modules after its guard, whose own value of the first comes before what it lets follow."""
+_AFTER_GUARD = ("NODE_OPTIONS", "NODE_PATH", _EXTRA_PATH)
+"""By which Node and Python load modules after their guard, whose own NODE_OPTIONS come before what they let follow."""
 _MOST_SCRIPTS = 5  # exec_binprm() of fs/exec.c
 _LINE = 256  # BINPRM_BUF_SIZE, <linux/binfmts.h>
 
@@ -61,8 +70,8 @@ def judged() -> dict[str, list[str]]:
     """`names` and `prefixes` of the variables that a decision looks at; guards send no others."""
     found = code_variables()
     return {
-        "names": sorted({*found["names"], *_HOMES, *_RUNNERS, *_OF_NODE, "PATH"}),
-        "prefixes": sorted({*found["prefixes"], "GIT_"}),
+        "names": sorted({*found["names"], *_HOMES, *_RUNNERS, *_OF_NODE, "PATH", _EXTRA_PATH}),
+        "prefixes": sorted({*found["prefixes"], *_RUNNER_PREFIXES, "GIT_", _NPM, _NPM.upper()}),
     }
 
 
@@ -156,6 +165,7 @@ class Injected:
             given = self._own.get(name)
             if not equals or given == value or is_harmless(name, value, given, self._policy.is_writable):
                 continue
+            name = "PYTHONPATH" if name == _EXTRA_PATH else name
             why = carries_code(name)
             if why is not None and self._policy.decide("env", name).allowed:
                 continue
@@ -231,4 +241,6 @@ def _chooses(name: str) -> bool:
     """Whether a program may do something else than its arguments say because of a variable of this name."""
     if name.startswith("GIT_"):
         return not name.startswith(_GIT_HARMLESS)
-    return name in _HOMES or name in _RUNNERS
+    if name.startswith(_RUNNER_PREFIXES) or name.lower().startswith(_NPM):
+        return True
+    return name in _HOMES or name in _RUNNERS or name in _OF_NODE
