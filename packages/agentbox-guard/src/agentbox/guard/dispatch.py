@@ -40,6 +40,8 @@ CLAIM = "guard.claim"
 """The op of an entry for what a guard alone has said, where the kernel shows what happens."""
 _SHOWN = channel.ANNOUNCED - {"fs.read", "code.load"} | {"proc.exec"}
 _FILE_KEYS = ("read", "list", "write")
+_KEYS_OF = {"fs.read": ("read",), "fs.list": ("list", "read"), "code.load": ("read",)}
+"""By which keys a refused operation is decided; other operations on files by any of them."""
 _LONGEST_REASON = 300
 _CONTENT = ("sha256", "size")
 _MOST_KNOWN = 4096
@@ -228,9 +230,10 @@ class Dispatcher:
         rule, or as a line to add to the policy.
         """
         key, target = line["key"], line["target"]
+        named = (*map(event.args.get, _PATHS), *event.private.values())
         known = (
-            key in _FILE_KEYS
-            and event.op.startswith(("fs.", "code.load"))
+            key in _KEYS_OF.get(event.op, _FILE_KEYS if event.op.startswith("fs.") else ())
+            and target in named
             and target.startswith("/")
             and is_name(target)
         )
@@ -457,7 +460,7 @@ def shown(args: dict[str, Any], private: Mapping[str, str]) -> dict[str, Any]:
 
 def said(reason: str) -> str:
     """A reason as a guard words it: never more than a clause, and nothing that reads like a line to add to a policy."""
-    plain = reason.isprintable() and len(reason) <= _LONGEST_REASON and "to allow" not in reason
+    plain = reason.isprintable() and len(reason) <= _LONGEST_REASON and not report.reads_like_advice(reason)
     return reason if plain else "the guard refuses it"
 
 

@@ -57,7 +57,7 @@ class Denials:
             if self._live is None:
                 yield self._line(denial, f" ({count} times)" if count != 1 else "")
             elif count > 1:
-                yield f"{_verb(denial)} {shown(denial.key)} {shown(denial.target)}: {count} times in all"
+                yield f"{_verb(denial)} {shown(denial.key)} {told(denial.target)}: {count} times in all"
         if self._left_out:
             yield f"and {self._left_out} more denials, see: agentbox show --kind deny"
 
@@ -66,7 +66,22 @@ class Denials:
         if denial.key == "net" and local_port(denial.target) in self._own:
             way = f"; {OWN_SERVER}"
         reason = shown(denial.reason, LONGEST_LINE)
-        return f"{_verb(denial)} {shown(denial.key)} {shown(denial.target)}{times}: {reason}{way}"
+        return f"{_verb(denial)} {shown(denial.key)} {told(denial.target)}{times}: {reason}{way}"
+
+
+_ADVICE = ("to allow", "add ", "read:", "list:", "write:", "net:", "exec:", "env:", "allow:")
+
+
+def reads_like_advice(text: str) -> bool:
+    """Whether somebody could take a text that a program chose for a line to add to a policy."""
+    lower = text.lower()
+    return any(word in lower for word in _ADVICE)
+
+
+def told(target: str) -> str:
+    """The target of a denial, for a line of a report: in quotes where it reads like advice."""
+    text = shown(target)
+    return f'"{text}"' if reads_like_advice(text) else text
 
 
 def _verb(denial: Denial) -> str:
