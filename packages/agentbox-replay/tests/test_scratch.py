@@ -204,11 +204,12 @@ def test_no_path_of_a_trace_leads_out_of_the_copy(uid: int | None, tree: Path, o
 
     def act() -> object:
         os.symlink(outside, tree / "link")
+        os.symlink(outside / "file", tree / "last")
         reached = [os.path.samefile(path, outside / "file") for path in ways("file")]
         cut = dict.fromkeys(ways("file"), 1)
         view = Scratch.open([str(tree)], hide=[*ways("folder"), *ways("folder/inner")], cut=cut)
         try:
-            for path in (*ways("file"), *ways("new"), f"{tree}/nul\0"):
+            for path in (*ways("file"), *ways("new"), f"{tree}/last", f"{tree}/nul\0"):
                 with contextlib.suppress(ScratchFailed):
                     view.write(path, b"changed")
                     reached.append(path)
