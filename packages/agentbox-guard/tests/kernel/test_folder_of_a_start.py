@@ -95,7 +95,7 @@ def test_a_module_of_the_agents_is_not_run_in_place_of_the_one_that_a_rule_names
     box = Box(tmp_path)
     box.compile(MOVES)
     (tmp_path / "ws" / "out").mkdir()
-    words = [python, os.path.basename(python), "-m", "json.tool", "--help"]
+    words = [python, python, "-m", "json.tool", "--help"]  # by its path: a name would be looked for on PATH
     assert "evil" in box.plain("out", *words).stdout
     policy = f"read: .\nwrite: ./out\nexec: {python} -m json.tool\n"
     done = box.boxed(policy, "out", *words)
