@@ -40,6 +40,5 @@ DUMP = Program(
     commands=("chromium",),
     debian=("chromium",),
     prepare=prepare,
-    awaits="that a receiver with SO_PASSCRED is told who has sent",
     note="headless, --dump-dom of a loopback page",
 )  # fmt: skip

@@ -51,6 +51,7 @@ class Watcher:
         if group == os.getpgrp() or self._agent < 0:
             return
         ours, theirs = os.pipe()
+        os.set_blocking(ours, False)  # what the loop saw of a descriptor may be of an earlier one of that number
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -84,7 +85,10 @@ class Watcher:
             AWAITED.discard(child)
 
     def _read(self) -> None:
-        told = os.read(self._pipe, 64)
+        try:
+            told = os.read(self._pipe, 64)
+        except BlockingIOError:
+            return
         if not told:  # somebody has ended the child
             self.close()
         for _ in told:
